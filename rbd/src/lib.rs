@@ -1,1 +1,3 @@
-
+#![doc = "librados and librbd"]
+mod error;
+mod ffi;
