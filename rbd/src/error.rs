@@ -28,12 +28,17 @@ impl Errno {
             libc::EBUSY => Kind::Busy,
             libc::EROFS => Kind::ReadOnly,
             libc::ETIMEDOUT => Kind::Timeout,
+            // Of our own range checks; librbd clips instead of saying anything.
+            libc::ENXIO => Kind::OutOfRange,
             libc::EINVAL => Kind::Invalid,
             libc::EOPNOTSUPP | libc::ENOSYS => Kind::Unsupported,
             _ => Kind::Io,
         }
     }
 }
+
+/// What a range that is not inside the image is answered with.
+pub const OUT_OF_RANGE: Errno = Errno(libc::ENXIO);
 
 impl fmt::Debug for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -85,6 +90,8 @@ pub enum Kind {
 pub enum Op {
     /// Reading the cluster's configuration file.
     Configure,
+    /// Reading the user's key.
+    Keyring,
     /// Setting one option.
     SetOption,
     /// Connecting to the monitors.
@@ -129,6 +136,7 @@ impl Op {
     fn verb(self) -> &'static str {
         match self {
             Self::Configure => "read the Ceph configuration",
+            Self::Keyring => "read the keyring",
             Self::SetOption => "set the Ceph option",
             Self::Connect => "connect to the Ceph cluster of",
             Self::MonCommand => "run the monitor command",
@@ -157,6 +165,8 @@ impl Op {
             (Self::Configure, Kind::NotFound) => "the file does not exist: give the path of the cluster's ceph.conf",
             (Self::Configure, Kind::Permission) => "give this user the right to read it",
             (Self::Configure, _) => "it is no valid ceph.conf: compare it with the cluster's own",
+            (Self::Keyring, Kind::NotFound) => "the file does not exist: give the path of the file with the user's key",
+            (Self::Keyring, _) => "give this user the right to read it",
             (Self::SetOption, Kind::NotFound) => "this version of Ceph has no such option: remove it or correct its name",
             (Self::SetOption, _) => "the value is not one the option takes: correct it",
             (Self::Connect, Kind::Timeout) => {

@@ -53,27 +53,45 @@ pub unsafe trait IoBuf: Send + 'static {
 pub struct Bytes {
     /// Never touched while this is a `Bytes`, so its allocation stays put.
     vec: Vec<u8>,
-    part: [iovec; 1],
+    parts: Parts,
 }
 
-// SAFETY: the pointer in `part` is to the allocation that `vec` owns, which may go to another thread with it.
+/// The usual case needs no allocation.
+#[derive(Debug)]
+enum Parts {
+    One([iovec; 1]),
+    Many(Vec<iovec>),
+}
+
+// SAFETY: the pointers in `parts` are to the allocation that `vec` owns, which may go to another thread with them.
 unsafe impl Send for Bytes {}
 
-// SAFETY: `part` never changes; it describes the vector's allocation, which is neither touched nor moved until `into_vec`.
+// SAFETY: `parts` never changes; it describes the vector's allocation, which is neither touched nor moved until `into_vec`.
 unsafe impl IoBuf for Bytes {
     fn iovecs(&self) -> &[iovec] {
-        &self.part
+        match &self.parts {
+            Parts::One(part) => part,
+            Parts::Many(parts) => parts,
+        }
     }
 }
 
 impl From<Vec<u8>> for Bytes {
     fn from(mut vec: Vec<u8>) -> Self {
-        let part = [iovec { iov_base: vec.as_mut_ptr().cast(), iov_len: vec.len() }];
-        Self { vec, part }
+        let parts = Parts::One([iovec { iov_base: vec.as_mut_ptr().cast(), iov_len: vec.len() }]);
+        Self { vec, parts }
     }
 }
 
 impl Bytes {
+    /// The same memory as pieces of `len` bytes (the last one may be shorter).
+    pub fn in_pieces(mut vec: Vec<u8>, len: usize) -> Self {
+        let pieces = vec.chunks_mut(len.max(1));
+        let parts = pieces.map(|piece| iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() });
+        let parts = Parts::Many(parts.collect());
+        Self { vec, parts }
+    }
+
     /// The vector back.
     pub fn into_vec(self) -> Vec<u8> {
         self.vec
@@ -344,4 +362,75 @@ where
         tracing::error!("the completion of an RBD operation panicked: a bug; the operation goes unanswered");
     }
     in_flight.end();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::{Cluster, Config, Image, NewImage, Open};
+
+    fn image() -> Image {
+        let conf = std::env::var_os("RBDGATE_TEST_CEPH_CONF")
+            .expect("RBDGATE_TEST_CEPH_CONF is not set, and this test needs a real Ceph: run containers/dev/test");
+        let pool = Cluster::connect(&Config::new(conf, "admin")).unwrap().pool("rbd").unwrap();
+        let name = format!("refused-{}", std::process::id());
+        pool.create_image(&name, NewImage::new(1 << 20)).unwrap();
+        pool.open_image(&name, &Open::default()).unwrap()
+    }
+
+    /// Submits without the checks that [`Image`] makes.
+    fn outcome(image: &Image, body: Bytes, call: impl FnOnce(&mut Bytes) -> Call) -> Result<usize, Errno> {
+        let (tell, told) = mpsc::channel();
+        submit(image.handle().unwrap(), &image.in_flight, body, call, move |result, _body| {
+            tell.send(result).unwrap();
+        });
+        told.recv_timeout(Duration::from_secs(60)).unwrap()
+    }
+
+    #[test]
+    fn ceph_calls_that_librbd_refuses_end_once_through_the_normal_path() {
+        let image = image();
+        let bytes = || Bytes::from(vec![7; 512]);
+        let no_multiple = |body: &mut Bytes| Call::WriteSame {
+            offset: 0,
+            len: 1000,
+            pattern: body.vec.as_ptr().cast(),
+            pattern_len: 512,
+        };
+        assert_eq!(outcome(&image, bytes(), no_multiple), Err(Errno(libc::EINVAL)));
+        let no_iovec = |body: &mut Bytes| Call::Write { offset: 0, parts: body.iovecs().as_ptr(), count: 0 };
+        assert_eq!(outcome(&image, bytes(), no_iovec), Err(Errno(libc::EINVAL)));
+        assert!(image.in_flight.drain(Duration::from_secs(10)));
+        // librbd's own answer to what `Image::write` refuses: success, with the rest cut off.
+        let clipped = |body: &mut Bytes| {
+            let parts = body.iovecs();
+            Call::Write { offset: (1 << 20) - 256, parts: parts.as_ptr(), count: parts.len() }
+        };
+        assert_eq!(outcome(&image, bytes(), clipped), Ok(0), "librbd no longer clips: look at Image::writable");
+        image.close(Duration::from_secs(60)).unwrap();
+    }
+
+    #[test]
+    fn draining_ends_when_the_last_operation_does_and_gives_up_in_time() {
+        let in_flight = Arc::new(InFlight::default());
+        in_flight.begin();
+        assert!(!in_flight.drain(Duration::from_millis(20)));
+        let other = Arc::clone(&in_flight);
+        let waiter = std::thread::spawn(move || other.drain(Duration::from_secs(60)));
+        in_flight.end();
+        assert!(waiter.join().unwrap());
+        assert_eq!(in_flight.count(), 0);
+    }
+
+    #[test]
+    fn pieces_cover_the_vector_without_overlap() {
+        let bytes = Bytes::in_pieces(vec![0; 1300], 512);
+        let lengths: Vec<usize> = bytes.iovecs().iter().map(|part| part.iov_len).collect();
+        assert_eq!(lengths, [512, 512, 276]);
+        assert_eq!(bytes.len(), 1300);
+        let first = bytes.iovecs()[0].iov_base;
+        assert_eq!(bytes.iovecs()[1].iov_base, first.wrapping_byte_add(512));
+    }
 }

@@ -73,7 +73,6 @@ callbacks! {
 }
 
 structs! {
-    #[expect(dead_code, reason = "only the sizes are wanted; the rest gives the structure its length")]
     struct rbd_image_info_t = "rbd_image_info_t" {
         size: u64,
         obj_size: u64,

@@ -34,6 +34,8 @@ pub(crate) struct WatchHandle {
 
 // SAFETY: the queue is only touched through `&Sender`, which is Sync, until `close` owns it.
 unsafe impl Send for WatchHandle {}
+// SAFETY: as above.
+unsafe impl Sync for WatchHandle {}
 
 impl WatchHandle {
     /// Watches `object`; the OSD gives the watch up after `timeout_seconds` without a sign of life.
