@@ -2,4 +2,4 @@
 
 mod step;
 
-pub use step::{DataIn, Io, Memory, Reply, Step};
+pub use step::{Data, DataIn, Direction, Finished, Io, Memory, Reply, Step};
