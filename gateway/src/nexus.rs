@@ -4,6 +4,7 @@
 //! recycled, with the next generation, only when none of its commands is in flight.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ring::Nexus;
@@ -43,6 +44,7 @@ pub struct Entry {
 #[derive(Debug, Default)]
 pub struct Table {
     slots: Mutex<Slots>,
+    version: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -86,7 +88,14 @@ impl Table {
             && *generation == nexus.generation()
         {
             *entry = Arc::new(Entry { ports: entry.ports.clone(), view });
+            self.version.fetch_add(1, Ordering::Release);
         }
+    }
+
+    /// Changes whenever an entry that [`Table::get`] has returned may no longer be what it returns: a reader that keeps
+    /// entries looks again only then, and takes no lock otherwise.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
     }
 
     /// Live nexuses.
@@ -121,6 +130,7 @@ impl Drop for Registration {
     fn drop(&mut self) {
         let mut slots = self.table.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.live.remove(&self.nexus.id());
+        self.table.version.fetch_add(1, Ordering::Release);
         slots.free.push((self.nexus.id(), self.nexus.generation().wrapping_add(1)));
     }
 }
@@ -152,6 +162,18 @@ mod tests {
         let next: Vec<_> = (0..2).map(|_| table.enter(entry("iqn.2026-01.example:c"))).collect();
         let reused = next.iter().find(|handle| handle.nexus().id() == old.id()).map(Handle::nexus);
         assert_eq!(reused, Some(Nexus::new(old.id(), old.generation() + 1)));
+    }
+
+    #[test]
+    fn the_version_moves_when_a_view_changes_and_when_a_nexus_ends() {
+        let table = Table::new();
+        let session = table.enter(entry("iqn.2026-01.example:a"));
+        let entered = table.version();
+        table.set_view(session.nexus(), View { luns: vec![1], read_only: vec![] });
+        let changed = table.version();
+        drop(session);
+        assert_ne!(entered, changed);
+        assert_ne!(changed, table.version());
     }
 
     #[test]

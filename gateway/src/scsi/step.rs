@@ -4,6 +4,51 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use crate::disk;
+
+/// The command's own buffer, as the lane shows it. Offsets beyond [`Data::len`] are never asked for.
+pub trait Data {
+    /// Bytes in the buffer: data-out that has come, or room for data-in.
+    fn len(&self) -> usize;
+
+    /// True when there is no byte.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Which way the transport was asked to carry the buffer, where that is known. A WRITE whose buffer was declared as
+    /// room for data-in has no data: without this the engine would store whatever the room last held.
+    fn direction(&self) -> Direction {
+        Direction::Unknown
+    }
+
+    /// Copies from `offset` on; for parameter lists and patterns, never for the payload of READ or WRITE.
+    fn copy_out(&self, offset: usize, into: &mut [u8]);
+
+    /// Compares from `offset` on; `Err` is the index in `with` of the first byte that differs.
+    fn compare(&self, offset: usize, with: &[u8]) -> Result<(), usize>;
+}
+
+/// Which way a buffer is carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The transport does not say (the kernel's ring).
+    Unknown,
+    /// From the device server to the initiator.
+    In,
+    /// From the initiator to the device server.
+    Out,
+}
+
+/// How one [`Io`] ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// As the disk completed it.
+    pub result: Result<disk::Outcome, disk::Error>,
+    /// The [`Memory::Owned`] of the request, if it had one.
+    pub buffer: Option<Vec<u8>>,
+}
+
 /// What one command needs next.
 #[derive(Debug)]
 pub enum Step<Continuation> {
@@ -34,6 +79,27 @@ pub struct Reply {
     pub transfer: Option<usize>,
 }
 
+impl Reply {
+    /// GOOD; `transfer` as in [`Reply::transfer`].
+    pub(super) fn good(transfer: Option<usize>) -> Self {
+        Self { status: status::GOOD, sense: SmallVec::new(), data_in: DataIn::None, transfer }
+    }
+
+    /// GOOD with parameter data, cut to the allocation length (SPC-4 4.2.5.6).
+    pub(super) fn parameter_data(mut bytes: Vec<u8>, allocation: usize) -> Self {
+        bytes.truncate(allocation);
+        Self { transfer: Some(bytes.len()), data_in: DataIn::Bytes(bytes), ..Self::good(None) }
+    }
+}
+
+/// Status codes (SAM-5 5.3).
+pub mod status {
+    /// GOOD.
+    pub const GOOD: u8 = 0x00;
+    /// CHECK CONDITION.
+    pub const CHECK_CONDITION: u8 = 0x02;
+}
+
 /// Data-in of a reply.
 #[derive(Debug)]
 pub enum DataIn {
@@ -43,6 +109,14 @@ pub enum DataIn {
     Bytes(Vec<u8>),
     /// The disk has put it into the command's buffer.
     InPlace,
+    /// The disk has put the first `offset` bytes into the command's buffer; the lane copies `bytes` in behind them. Only
+    /// where the initiator's buffer ends within a block.
+    Tail {
+        /// Bytes in place.
+        offset: usize,
+        /// What follows them.
+        bytes: Vec<u8>,
+    },
 }
 
 /// Memory of a read or a write.
@@ -50,9 +124,9 @@ pub enum DataIn {
 pub enum Memory {
     /// A part of the command's own buffer; nothing is copied.
     Command {
-        /// First byte.
+        /// First byte in the buffer.
         offset: usize,
-        /// Bytes.
+        /// Bytes; a multiple of the block size.
         len: usize,
     },
     /// The engine's own; comes back (filled, for a read) with the result.
