@@ -128,6 +128,20 @@ impl OwnCeph {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
+    /// Freezes the OSD: what is sent to it waits.
+    pub fn stop_osd(&self) {
+        self.signal_osd("-STOP");
+    }
+
+    pub fn continue_osd(&self) {
+        self.signal_osd("-CONT");
+    }
+
+    fn signal_osd(&self, signal: &str) {
+        let pid = std::fs::read_to_string(self.folder.path().join("ceph/run/osd.pid")).unwrap();
+        assert!(Command::new("kill").arg(signal).arg(pid.trim()).status().unwrap().success());
+    }
+
     fn script(&self, what: &str, environment: &[(&str, &str)]) {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../containers/dev/ceph");
         let mut command = Command::new(script);
