@@ -1,16 +1,17 @@
 //! The disk contract over RBD images, against a real Ceph (`containers/dev/test` provides one).
 
-#[path = "../../rbd/tests/bench/mod.rs"]
+#[path = "../../rbd/tests/ceph/bench.rs"]
 mod bench;
-#[path = "rbd_disk/inbox.rs"]
-mod inbox;
 #[path = "rbd_disk/fencing.rs"]
 mod fencing;
+#[path = "rbd_disk/inbox.rs"]
+mod inbox;
 #[path = "rbd_disk/messages.rs"]
 mod messages;
 
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use bench::{OwnCeph, PATIENCE, eventually, pool, unique};
 use inbox::{Bench, open, spec};
@@ -67,12 +68,12 @@ fn ceph_a_range_outside_is_refused_for_every_request() {
 fn ceph_a_discard_leaves_zeros_whatever_its_size_and_alignment() {
     let mut disk = Bench::new(8 * MIB);
     for (offset, len) in [
-        (4096, 4096),                        // less than librbd's granularity, which its discard would leave
-        (512, 512),                          // a block
-        (60 << 10, 200 << 10),               // whole units with a head and a tail
-        (4 * MIB - 512, 1024),               // across two objects
-        (0, 4 * MIB),                        // an object
-        (4 * MIB + 512, 4 * MIB - 512),      // an object but for its head
+        (4096, 4096),                   // less than librbd's granularity, which its discard would leave
+        (512, 512),                     // a block
+        (60 << 10, 200 << 10),          // whole units with a head and a tail
+        (4 * MIB - 512, 1024),          // across two objects
+        (0, 4 * MIB),                   // an object
+        (4 * MIB + 512, 4 * MIB - 512), // an object but for its head
     ] {
         disk.write(0, &vec![7; 8 << 20]).unwrap();
         disk.run(Request::Discard { offset, len }).unwrap();
@@ -159,7 +160,9 @@ fn ceph_closing_drains_lets_go_of_the_lock_and_refuses_what_comes_later() {
     let other = pool().open_image(&name, &rbd::Open::default()).unwrap();
     assert_eq!(other.lock_owner().unwrap(), None);
     assert_eq!(other.metadata("rbdgate.owner").unwrap(), None);
-    assert_eq!(bench::read_ok(&other, 15 * MIB, 512), vec![16; 512]);
+    drop(other);
+    let mut next = Bench::over(open(&spec(&name, None)).unwrap());
+    assert_eq!(next.read(15 * MIB, 512).unwrap(), vec![16; 512]);
 }
 
 #[test]
@@ -226,6 +229,23 @@ fn ceph_a_full_cluster_is_out_of_space_and_still_takes_discards() {
         own.run("ceph", &["osd", &format!("set-{what}-ratio"), ratio]);
     }
     eventually("writes go on", || disk.write(60 * MIB, &[8; 4096]).is_ok());
+}
+
+#[test]
+fn ceph_a_frozen_osd_delays_and_blocks_nobody_who_submits() {
+    let own = OwnCeph::up(&[]);
+    let frozen = Spec { conf: own.conf(), ..spec("frozen", Some(64 * MIB)) };
+    let mut disk = Bench::over(RbdDisk::open_with(&frozen, &Clients::default()).unwrap());
+    own.stop_osd();
+    let started = Instant::now();
+    let tags: Vec<u64> = (0..256).map(|n| disk.start_write(n * 65536, vec![n as u8; 65536])).collect();
+    assert!(started.elapsed() < Duration::from_secs(20), "submitting has blocked");
+    assert!(disk.inbox.is_empty());
+    own.continue_osd();
+    for tag in tags {
+        disk.inbox.take(tag).result.unwrap();
+    }
+    assert_eq!(disk.read(255 * 65536, 65536).unwrap(), vec![255; 65536]);
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! Drives a disk one request at a time, or several.
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
 
 use rbdgate::disk::rbd::{Clients, OpenError, RbdDisk, Spec};
 use rbdgate::disk::{
-    AllocationExtent, Buffer, Completer, Completion, CompletionQueue, Disk, Error, Operation, Outcome, Request,
+    AllocationExtent, Buffer, Completer, Completion, CompletionQueue, Disk, Error, Operation, Outcome,
+    Request,
 };
 
 use crate::bench::{PATIENCE, conf, unique};

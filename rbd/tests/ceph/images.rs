@@ -1,12 +1,12 @@
 //! Images, clusters and locks against a real Ceph.
 
-mod bench;
-
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use bench::*;
-use rbd::{Cluster, CloseError, ConnectError, Errno, Features, Kind, NewImage, Open, SETTINGS};
+use rbd::{CloseError, Cluster, ConnectError, Errno, Features, Kind, NewImage, Open, SETTINGS};
+
+use crate::bench::*;
+use crate::io::*;
 
 const MIB: u64 = 1 << 20;
 
@@ -54,8 +54,11 @@ fn what_is_missing_is_said_in_one_sentence() {
     assert!(pool.to_string().contains("there is no such pool"), "{pool}");
     let rbd = client.pool("rbd").unwrap();
     let image = rbd.open_image("nowhere", &Open::default()).unwrap_err();
-    assert!(image.to_string().starts_with("cannot open the image rbd/nowhere: there is no such image"), "{image}");
-    let snapshot = self::image("snap", MIB);
+    assert!(
+        image.to_string().starts_with("cannot open the image rbd/nowhere: there is no such image"),
+        "{image}"
+    );
+    let snapshot = crate::io::image("snap", MIB);
     let how = Open { snapshot: Some("none".into()), ..Open::default() };
     assert_eq!(rbd.open_image(&name_of(&snapshot), &how).unwrap_err().kind, Kind::NotFound);
     assert_eq!(rbd.remove_image("nowhere").unwrap_err().kind, Kind::NotFound);
@@ -149,7 +152,8 @@ fn allocation_is_told_object_by_object_until_the_caller_has_enough() {
             true
         })
         .unwrap();
-    let objects: Vec<u64> = found.iter().flat_map(|range| range.clone().step_by(4 << 20)).map(|at| at / (4 * MIB)).collect();
+    let objects: Vec<u64> =
+        found.iter().flat_map(|range| range.clone().step_by(4 << 20)).map(|at| at / (4 * MIB)).collect();
     assert_eq!(objects, [1, 2, 5]);
     let mut calls = 0;
     image
@@ -249,10 +253,9 @@ fn breaking_the_lock_of_somebody_else_than_its_owner_breaks_nothing() {
 #[test]
 fn closing_with_an_operation_that_does_not_end_gives_up_in_time_and_leaves_the_image_open() {
     let own = OwnCeph::up(&[]);
+    own.run("rbd", &["create", "--size", "1M", "stuck"]);
     let client = Cluster::connect(&rbd::Config::new(own.conf(), "admin")).unwrap();
-    let pool = client.pool("rbd").unwrap();
-    pool.create_image("stuck", NewImage::new(MIB)).unwrap();
-    let image = pool.open_image("stuck", &Open::default()).unwrap();
+    let image = client.pool("rbd").unwrap().open_image("stuck", &Open::default()).unwrap();
     write(&image, 0, vec![1; 512]).unwrap();
     own.stop_osd();
     let (tell, told) = mpsc::channel();
@@ -313,7 +316,8 @@ fn a_cluster_says_who_it_is_and_answers_commands() {
     let refused = client.mon_command(r#"{"prefix":"no such command"}"#, &[]).unwrap_err();
     assert_eq!(refused.kind, Kind::Invalid);
     assert!(client.instance_id() > 0);
-    let (host, _nonce) = client.address().unwrap().split_once(":0/").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+    let (host, _nonce) =
+        client.address().unwrap().split_once(":0/").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
     assert_eq!(host, "127.0.0.1");
     client.wait_for_latest_osdmap().unwrap();
 }

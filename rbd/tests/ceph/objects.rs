@@ -1,12 +1,12 @@
 //! Objects against a real Ceph: compare-and-swap, omap, attributes, watch and notify, advisory locks.
-
-mod bench;
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::sync::mpsc;
 use std::time::Duration;
 
-use bench::*;
 use rbd::{Event, Kind, Lock, Object, Renew, Transaction};
+
+use crate::bench::*;
 
 fn object(what: &str) -> Object {
     pool().object(&unique(what)).unwrap()
@@ -77,7 +77,10 @@ fn an_exclusive_creation_happens_once() {
     object.remove().unwrap();
     assert_eq!(object.read(LIMIT).unwrap_err().kind, Kind::NotFound);
     assert_eq!(object.remove().unwrap_err().kind, Kind::NotFound);
-    assert_eq!(object.apply(&Transaction::new().assert_exists().write_full(b"x")).unwrap_err().kind, Kind::NotFound);
+    assert_eq!(
+        object.apply(&Transaction::new().assert_exists().write_full(b"x")).unwrap_err().kind,
+        Kind::NotFound
+    );
 }
 
 #[test]
@@ -98,12 +101,15 @@ fn an_object_of_any_length_is_read_whole_or_refused() {
 fn attributes_are_set_compared_and_removed() {
     let object = object("xattr");
     let long = vec![7; 20_000];
-    object.apply(&Transaction::new().write_full(b"").set_xattr("epoch", b"1").set_xattr("long", &long)).unwrap();
+    object
+        .apply(&Transaction::new().write_full(b"").set_xattr("epoch", b"1").set_xattr("long", &long))
+        .unwrap();
     assert_eq!(object.xattr("epoch").unwrap(), b"1");
     assert_eq!(object.xattr("long").unwrap(), long);
     assert_eq!(object.xattr("none").unwrap_err().kind, Kind::NotFound);
     object.apply(&Transaction::new().compare_xattr("epoch", b"1").set_xattr("epoch", b"2")).unwrap();
-    let lost = object.apply(&Transaction::new().compare_xattr("epoch", b"1").write_full(b"lost")).unwrap_err();
+    let lost =
+        object.apply(&Transaction::new().compare_xattr("epoch", b"1").write_full(b"lost")).unwrap_err();
     assert_eq!((lost.kind, lost.errno.0), (Kind::Mismatch, libc::ECANCELED));
     assert_eq!(object.read(LIMIT).unwrap().data, b"");
     object.apply(&Transaction::new().remove_xattr("epoch")).unwrap();
@@ -115,7 +121,10 @@ fn omap_keys_and_values_are_any_bytes() {
     let object = object("omap");
     let (key, value) = (b"a\0key\xff".as_slice(), b"a\0value".as_slice());
     object.apply(&Transaction::new().omap_set(key, value).omap_set(b"b", b"").omap_set(b"c", b"3")).unwrap();
-    assert_eq!(object.omap_get(&[key, b"none", b"b"]).unwrap(), [(key.to_vec(), value.to_vec()), (b"b".to_vec(), vec![])]);
+    assert_eq!(
+        object.omap_get(&[key, b"none", b"b"]).unwrap(),
+        [(key.to_vec(), value.to_vec()), (b"b".to_vec(), vec![])]
+    );
     let (all, more) = object.omap_list(b"", b"", 10).unwrap();
     assert_eq!((all.len(), more), (3, false));
     object.apply(&Transaction::new().omap_remove(key)).unwrap();
@@ -174,7 +183,8 @@ fn a_notification_reaches_every_watcher_and_brings_their_replies() {
     let notifier = pool().object(&name).unwrap();
     let answers = notifier.notify(b"changed", Duration::from_secs(20)).unwrap();
     assert_eq!(answers.missing, []);
-    let mut replies: Vec<_> = answers.replies.iter().map(|reply| (reply.cookie, reply.payload.clone())).collect();
+    let mut replies: Vec<_> =
+        answers.replies.iter().map(|reply| (reply.cookie, reply.payload.clone())).collect();
     replies.sort();
     let mut expected = vec![(first.cookie(), b"first".to_vec()), (second.cookie(), vec![])];
     expected.sort();
@@ -248,7 +258,8 @@ fn a_fenced_watcher_is_told_that_its_watch_is_broken() {
 #[test]
 fn an_exclusive_lock_is_exclusive_and_a_lease_ends_by_itself() {
     let object = object("lease");
-    let lock = |cookie| Lock { name: "owner", cookie, description: "test", expiry: Some(Duration::from_secs(2)) };
+    let lock =
+        |cookie| Lock { name: "owner", cookie, description: "test", expiry: Some(Duration::from_secs(2)) };
     object.lock_exclusive(&lock("a"), Renew::No).unwrap();
     assert_eq!(object.lock_exclusive(&lock("b"), Renew::No).unwrap_err().kind, Kind::Busy);
     assert_eq!(object.lock_exclusive(&lock("a"), Renew::No).unwrap_err().kind, Kind::Exists);
@@ -271,7 +282,11 @@ fn a_lock_without_expiry_stays_until_it_is_broken() {
     let lock = |cookie| Lock { name: "owner", cookie, description: "", expiry: None };
     object.lock_exclusive(&lock("a"), Renew::No).unwrap();
     let other = pool().object(&object.name()).unwrap();
-    assert_eq!(other.lock_exclusive(&lock("a"), Renew::No).unwrap_err().kind, Kind::Busy, "another client's cookie");
+    assert_eq!(
+        other.lock_exclusive(&lock("a"), Renew::No).unwrap_err().kind,
+        Kind::Busy,
+        "another client's cookie"
+    );
     let locker = other.lockers("owner").unwrap().lockers.remove(0);
     other.break_lock("owner", &locker).unwrap();
     other.lock_exclusive(&lock("b"), Renew::No).unwrap();
@@ -295,6 +310,9 @@ fn a_namespace_keeps_its_objects_to_itself() {
     let client = cluster();
     let inside = client.pool_namespace("rbd", "apart").unwrap().object(&name).unwrap();
     inside.create(b"inside").unwrap();
-    assert_eq!(client.pool("rbd").unwrap().object(&name).unwrap().read(LIMIT).unwrap_err().kind, Kind::NotFound);
+    assert_eq!(
+        client.pool("rbd").unwrap().object(&name).unwrap().read(LIMIT).unwrap_err().kind,
+        Kind::NotFound
+    );
     assert_eq!(inside.read(LIMIT).unwrap().data, b"inside");
 }
