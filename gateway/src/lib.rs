@@ -24,6 +24,7 @@
 //! `portal` names `ring` and never `scsi` or `disk`; `scsi` is pure and names only the block vocabulary of `disk`;
 //! `lane` joins `ring`, `scsi` and `disk`; `config` names nothing; `supervisor` builds the whole from it.
 
+pub mod config;
 pub mod disk;
 pub mod lane;
 pub mod nexus;
