@@ -69,13 +69,9 @@ pub(super) fn write_same(device: &mut Device, request: &Request<'_>) -> Answer {
     if unmap && device.geometry.provisioning.is_none() {
         return Err(sense::INVALID_FIELD_IN_CDB.at_cdb_bit(1, 3));
     }
-    let span = cdb.span();
-    // WSNZ is one.
-    if span.blocks == 0 {
-        return Err(sense::INVALID_FIELD_IN_CDB);
-    }
-    let extent = device.locate(span)?;
-    if extent.len > limits::WRITE_SAME {
+    let extent = device.locate(cdb.span())?;
+    // WSNZ is one: no blocks is not all blocks.
+    if extent.len == 0 || extent.len > limits::WRITE_SAME {
         return Err(sense::INVALID_FIELD_IN_CDB);
     }
     let pattern = if no_data { None } else { pattern(device, request)? };
