@@ -47,7 +47,7 @@ pub(super) fn unmap(device: &mut Device, request: &Request<'_>) -> Answer {
         return good(claimed);
     }
     let transfer = (claimed != request.data.len()).then_some(claimed);
-    Settle { access: Access::Write, in_place: false, transfer }.after_all(io)
+    Settle::write(transfer).flushed(device.write_through()).after_all(io)
 }
 
 /// UNMAP LOGICAL BLOCK ADDRESS and NUMBER OF LOGICAL BLOCKS of a descriptor.
@@ -77,12 +77,11 @@ pub(super) fn write_same(device: &mut Device, request: &Request<'_>) -> Answer {
     let pattern = if no_data { None } else { pattern(device, request)? };
     let fua = device.write_through();
     let (offset, len) = (extent.offset, extent.len);
-    let transfer = no_data.then_some(0);
-    let io = match pattern {
-        Some(pattern) => Io::WriteSame { offset, len, pattern, fua },
-        None => Io::WriteZeroes { offset, len, deallocate: unmap },
+    let (io, flush) = match pattern {
+        Some(pattern) => (Io::WriteSame { offset, len, pattern, fua }, false),
+        None => (Io::WriteZeroes { offset, len, deallocate: unmap }, fua),
     };
-    Settle { access: Access::Write, in_place: false, transfer }.after(io)
+    Settle::write(no_data.then_some(0)).flushed(flush).after(io)
 }
 
 /// The block of data-out, or `None` if it is zeros.

@@ -297,7 +297,9 @@ fn describe(io: &Io) -> String {
         Io::Write { offset, from, fua } => {
             format!("write {offset}+{}{}", length(from), if *fua { " fua" } else { "" })
         }
-        Io::WriteSame { offset, len, .. } => format!("same {offset}+{len}"),
+        Io::WriteSame { offset, len, fua, .. } => {
+            format!("same {offset}+{len}{}", if *fua { " fua" } else { "" })
+        }
         Io::WriteZeroes { offset, len, deallocate } => {
             format!("zeroes {offset}+{len}{}", if *deallocate { " deallocate" } else { "" })
         }

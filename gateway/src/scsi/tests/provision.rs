@@ -152,6 +152,18 @@ fn write_same_with_unmap_never_loses_a_block_that_is_not_zeros() {
 }
 
 #[test]
+fn ranges_of_zeros_are_made_stable_too_when_the_cache_is_off() {
+    let mut bench = Bench::new();
+    // SBC-3 6.5.5: WCE zero.
+    let select = [&[0; 4][..], &[0x08, 0x12], &[0; 18]].concat();
+    bench.writes(&[0x15, 0x10, 0, 0, 24, 0], &select);
+    assert_eq!(bench.writes(&cdb16(0x93, 0, 2), &[0; 512]).io, ["zeroes 0+1024", "flush"]);
+    assert_eq!(bench.writes(&cdb16(0x93, 0, 2), &[7; 512]).io, ["same 0+1024 fua"]);
+    let list = list(&[(0, 1)]);
+    assert_eq!(bench.writes(&unmap(list.len()), &list).io, ["discard 0+512", "flush"]);
+}
+
+#[test]
 fn write_same_refuses_what_it_says_it_does() {
     let mut bench = Bench::with(geometry(), Settings::default(), 1 << 40);
     let block = [1; 512];
