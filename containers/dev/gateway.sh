@@ -17,17 +17,17 @@ own_ceph="" pid="" log="" good=0 bad=0
 
 # ---- keeping score ----
 
-# check WORDS COMMAND...: one assertion. Shows what the command said only when it fails.
+# check WORDS COMMAND...: one assertion. Shows what the command said only when it fails. The command runs in this shell.
 check() {
-  local words=$1 said
+  local words=$1
   shift
-  if said=$("$@" 2>&1); then
+  if "$@" >"$work/said" 2>&1; then
     good=$((good + 1))
     printf 'ok    %s\n' "$words"
   else
     bad=$((bad + 1))
-    printf 'FAIL  %s\n' "$words"
-    printf '%s\n' "      from: $*" "$said" | head -c 4000 | sed '2,$s/^/      /'
+    printf 'FAIL  %s\n      from: %s\n' "$words" "$*"
+    head -c 4000 "$work/said" | sed 's/^/      /'
   fi
 }
 
