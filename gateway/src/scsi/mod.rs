@@ -1,5 +1,50 @@
-//! The SCSI device server: bytes in, steps out. Pure: no I/O, no async, no ring, no Ceph.
+//! The SCSI device server (SPC-4, SBC-3): bytes in, steps out. Pure: no I/O, no async, no ring, no Ceph.
+//!
+//! ```text
+//!  Unit::execute(cdb, nexus, data)
+//!    opcode   find()    one row of one table: usage map, medium, data, attention, reservation, handler
+//!    gate     admit()   unit attention → CDB → medium → write protection
+//!    transfer, verify, compare, provision, capacity, inquiry, mode, …   the row's handler
+//!  → Step::Done(Reply)                        answered
+//!  → Step::Io { io, exclusive, then }         the lane carries the requests out …
+//!  Unit::resume(then, results, data) → Step   … and comes back, until Done
+//! ```
+//!
+//! Invariants, whatever bytes a CDB or a parameter list holds:
+//!
+//! * a command ends in [`Step::Done`] after a number of steps that its CDB bounds;
+//! * no request reaches beyond the disk's end or the command's buffer, and offsets and lengths are whole blocks;
+//! * the engine's own memory for a command is bounded by `limits`, not by the initiator;
+//! * parameter data is never longer than the allocation length;
+//! * every CHECK CONDITION has sense data; errors of the store become sense data in `fault`, and nowhere else.
 
+mod absent;
+mod capacity;
+mod cdb;
+mod compare;
+mod condition;
+mod device;
+mod fault;
+mod gate;
+mod identity;
+mod inquiry;
+mod limits;
+mod luns;
+mod mode;
+pub mod opcode;
+mod provision;
+pub mod sense;
 mod step;
+mod supported;
+mod transfer;
+mod unit;
+mod verify;
+mod vpd;
 
-pub use step::{Data, DataIn, Direction, Finished, Io, Memory, Reply, Step};
+#[cfg(test)]
+mod tests;
+
+pub use device::Continuation;
+pub use identity::Identity;
+pub use step::{Data, DataIn, Direction, Finished, Io, Memory, Reply, Step, status};
+pub use unit::{Reset, Settings, Unit};

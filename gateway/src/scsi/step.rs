@@ -79,6 +79,27 @@ pub struct Reply {
     pub transfer: Option<usize>,
 }
 
+impl Reply {
+    /// GOOD; `transfer` as in [`Reply::transfer`].
+    pub(super) fn good(transfer: Option<usize>) -> Self {
+        Self { status: status::GOOD, sense: SmallVec::new(), data_in: DataIn::None, transfer }
+    }
+
+    /// GOOD with parameter data, cut to the allocation length (SPC-4 4.2.5.6).
+    pub(super) fn parameter_data(mut bytes: Vec<u8>, allocation: usize) -> Self {
+        bytes.truncate(allocation);
+        Self { transfer: Some(bytes.len()), data_in: DataIn::Bytes(bytes), ..Self::good(None) }
+    }
+}
+
+/// Status codes (SAM-5 5.3).
+pub mod status {
+    /// GOOD.
+    pub const GOOD: u8 = 0x00;
+    /// CHECK CONDITION.
+    pub const CHECK_CONDITION: u8 = 0x02;
+}
+
 /// Data-in of a reply.
 #[derive(Debug)]
 pub enum DataIn {

@@ -1,0 +1,245 @@
+//! The device server of a logical unit that exists: its state, and a command's way through it.
+
+use std::sync::Arc;
+
+use ring::Nexus;
+use smallvec::SmallVec;
+
+use super::cdb::{self, Extent, Request, Span};
+use super::fault::{self, Access};
+use super::gate::{self, Gate};
+use super::identity::Identity;
+use super::mode;
+use super::opcode::{self, Flow, Opcode, Requires};
+use super::sense::{self, Sense};
+use super::step::{Data, DataIn, Finished, Io, Reply, Step, status};
+use super::unit::Settings;
+use super::{capacity, compare, limits, transfer, verify};
+use crate::disk::Geometry;
+use crate::nexus;
+
+/// What a handler makes of a command: the next step, or why it is refused.
+pub(super) type Answer = Result<Step<Then>, Sense>;
+
+/// Where a command goes on when its I/O has ended. Opaque to the lane.
+#[derive(Debug)]
+pub struct Continuation {
+    flow: Flow,
+    then: Then,
+}
+
+/// What to do with the results.
+#[derive(Debug)]
+pub(super) enum Then {
+    /// If all is well this is the answer.
+    Settle(Settle),
+    /// [`transfer`]: a READ whose last block does not fit the buffer.
+    Tail(transfer::Tail),
+    /// [`verify`].
+    Verify(Box<verify::Progress>),
+    /// [`compare`]: COMPARE AND WRITE.
+    Compare(compare::Compare),
+    /// [`compare`]: ORWRITE.
+    Or(Box<compare::Or>),
+    /// [`capacity`]: GET LBA STATUS.
+    LbaStatus(capacity::LbaStatus),
+}
+
+/// The answer to a command if every result is good.
+#[derive(Debug)]
+pub(super) struct Settle {
+    /// What the store does; decides the sense data of a failure.
+    pub(super) access: Access,
+    /// The disk fills the command's buffer.
+    pub(super) in_place: bool,
+    /// As in [`Reply::transfer`].
+    pub(super) transfer: Option<usize>,
+    /// The answer waits for a flush too: the request cannot ask for stable storage by itself.
+    pub(super) flush: bool,
+}
+
+impl Settle {
+    /// Data-in, in the command's buffer.
+    pub(super) fn read(transfer: Option<usize>) -> Self {
+        Self { access: Access::Read, in_place: true, transfer, flush: false }
+    }
+
+    /// The medium has changed, or what changed is stable.
+    pub(super) fn write(transfer: Option<usize>) -> Self {
+        Self { access: Access::Write, in_place: false, transfer, flush: false }
+    }
+
+    /// With a flush, if `flush`.
+    pub(super) fn flushed(self, flush: bool) -> Self {
+        Self { flush, ..self }
+    }
+
+    /// One request, then this answer.
+    pub(super) fn after(self, io: Io) -> Answer {
+        self.after_all(SmallVec::from_buf([io]))
+    }
+
+    /// All requests, then this answer.
+    pub(super) fn after_all(self, io: SmallVec<[Io; 1]>) -> Answer {
+        Ok(Step::Io { io, exclusive: None, then: Then::Settle(self) })
+    }
+
+    fn resume(self, results: &[Finished]) -> Answer {
+        check(results, self.access)?;
+        if self.flush {
+            return self.flushed(false).after(Io::Flush);
+        }
+        let data_in = if self.in_place { DataIn::InPlace } else { DataIn::None };
+        Ok(Step::Done(Reply { data_in, ..Reply::good(self.transfer) }))
+    }
+}
+
+/// The first failure among the results, as sense data.
+pub(super) fn check(results: &[Finished], access: Access) -> Result<(), Sense> {
+    match results.iter().find_map(|finished| finished.result.as_ref().err()) {
+        Some(error) => Err(fault::sense(error, access)),
+        None => Ok(()),
+    }
+}
+
+/// GOOD, after moving `transfer` bytes by the CDB.
+pub(super) fn good(transfer: usize) -> Answer {
+    Ok(Step::Done(Reply::good(Some(transfer))))
+}
+
+/// GOOD with parameter data, cut to the allocation length.
+pub(super) fn parameter_data(bytes: Vec<u8>, allocation: usize) -> Answer {
+    Ok(Step::Done(Reply::parameter_data(bytes, allocation)))
+}
+
+/// A logical unit's state.
+pub(super) struct Device {
+    pub(super) identity: Identity,
+    pub(super) geometry: Geometry,
+    pub(super) settings: Settings,
+    pub(super) nexuses: Arc<nexus::Table>,
+    /// Capacity, blocks.
+    pub(super) blocks: u64,
+    pub(super) mode: mode::Pages,
+    pub(super) gate: Gate,
+    /// The medium of a removable unit is out.
+    pub(super) ejected: bool,
+}
+
+impl Device {
+    pub(super) fn new(
+        identity: Identity,
+        geometry: Geometry,
+        size: u64,
+        nexuses: Arc<nexus::Table>,
+        settings: Settings,
+    ) -> Self {
+        Self {
+            identity,
+            blocks: size / u64::from(geometry.block_size.max(1)),
+            mode: mode::Pages::defaults(&geometry),
+            gate: Gate::new(Arc::clone(&nexuses)),
+            geometry,
+            settings,
+            nexuses,
+            ejected: false,
+        }
+    }
+
+    pub(super) fn execute(&mut self, cdb: &[u8], nexus: Nexus, data: &dyn Data) -> Step<Continuation> {
+        let nexus = self.gate.identify(nexus);
+        let row = opcode::find(cdb).filter(|row| self.offers(row));
+        let flow = row.map_or(Flow::None, |row| row.data);
+        let answer = self.start(row, cdb, nexus, data);
+        self.conclude(flow, answer)
+    }
+
+    fn start(&mut self, row: Option<&'static Opcode>, cdb: &[u8], nexus: Nexus, data: &dyn Data) -> Answer {
+        gate::attend(self, row, nexus)?;
+        let (row, cdb) = cdb::parse(row, cdb)?;
+        gate::admit(self, row, nexus)?;
+        (row.run)(self, &Request { row, cdb, nexus, data })
+    }
+
+    pub(super) fn resume(
+        &mut self,
+        continuation: Continuation,
+        results: &mut [Finished],
+        data: &dyn Data,
+    ) -> Step<Continuation> {
+        let Continuation { flow, then } = continuation;
+        let answer = match then {
+            Then::Settle(settle) => settle.resume(results),
+            Then::Tail(tail) => tail.resume(results),
+            Then::Verify(progress) => progress.resume(results, data),
+            Then::Compare(compare) => compare.resume(results, data),
+            Then::Or(or) => or.resume(results, data),
+            Then::LbaStatus(status) => status.resume(self, results),
+        };
+        self.conclude(flow, answer)
+    }
+
+    fn conclude(&self, flow: Flow, answer: Answer) -> Step<Continuation> {
+        match answer {
+            Ok(Step::Done(reply)) => Step::Done(reply),
+            Ok(Step::Io { io, exclusive, then }) => {
+                Step::Io { io, exclusive, then: Continuation { flow, then } }
+            }
+            Err(sense) => Step::Done(refusal(sense, self.mode.descriptor_sense(), flow)),
+        }
+    }
+
+    /// Whether the command exists on this unit.
+    pub(super) fn offers(&self, row: &Opcode) -> bool {
+        match row.requires {
+            Requires::Nothing => true,
+            Requires::Thin => self.geometry.provisioning.is_some(),
+            Requires::Removable => self.settings.removable,
+        }
+    }
+
+    /// Logical block length, bytes.
+    pub(super) fn block_size(&self) -> u64 {
+        self.geometry.block_size.max(1).into()
+    }
+
+    /// Whether this nexus may not write.
+    pub(super) fn write_protected(&self, nexus: Nexus) -> bool {
+        self.geometry.read_only
+            || self.settings.write_protected
+            || self.mode.software_write_protect()
+            || self.gate.read_only(nexus, self.settings.lun)
+    }
+
+    /// Whether writes must reach stable storage before they are answered: the disk has a cache and the initiator has
+    /// turned it off (WCE is zero).
+    pub(super) fn write_through(&self) -> bool {
+        self.geometry.volatile_cache && !self.mode.write_cache()
+    }
+
+    /// Where the blocks are; LBA OUT OF RANGE if not all of them exist. No blocks just behind the last one are in range.
+    pub(super) fn locate(&self, span: Span) -> Result<Extent, Sense> {
+        let end = span.lba.checked_add(span.blocks).filter(|end| *end <= self.blocks);
+        if end.is_none() {
+            return Err(sense::LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE);
+        }
+        let block = self.block_size();
+        Ok(Extent { offset: span.lba * block, len: span.blocks * block })
+    }
+
+    /// [`Device::locate`], within MAXIMUM TRANSFER LENGTH too.
+    pub(super) fn locate_transfer(&self, span: Span) -> Result<Extent, Sense> {
+        let extent = self.locate(span)?;
+        if extent.len > limits::TRANSFER { Err(sense::INVALID_FIELD_IN_CDB) } else { Ok(extent) }
+    }
+}
+
+/// CHECK CONDITION. Data-out has been carried whole by then, data-in not at all.
+pub(super) fn refusal(sense: Sense, descriptor: bool, flow: Flow) -> Reply {
+    Reply {
+        status: status::CHECK_CONDITION,
+        sense: sense.encode(descriptor),
+        data_in: DataIn::None,
+        transfer: if flow == Flow::Out { None } else { Some(0) },
+    }
+}

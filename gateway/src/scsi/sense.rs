@@ -1,0 +1,201 @@
+//! Sense data: what a CHECK CONDITION says, in fixed and in descriptor format (SPC-4 4.5).
+//!
+//! Constants bear the names SPC-4 Annex F gives the additional sense codes.
+
+use smallvec::SmallVec;
+
+/// Sense keys (SPC-4 table 48).
+pub mod key {
+    /// Nothing to report.
+    pub const NO_SENSE: u8 = 0x0;
+    /// The logical unit cannot be accessed now.
+    pub const NOT_READY: u8 = 0x2;
+    /// The medium, or what keeps it, failed.
+    pub const MEDIUM_ERROR: u8 = 0x3;
+    /// The device failed.
+    pub const HARDWARE_ERROR: u8 = 0x4;
+    /// The request was wrong.
+    pub const ILLEGAL_REQUEST: u8 = 0x5;
+    /// Something has changed that the initiator should know.
+    pub const UNIT_ATTENTION: u8 = 0x6;
+    /// The block is protected from the access.
+    pub const DATA_PROTECT: u8 = 0x7;
+    /// The data differs from the medium.
+    pub const MISCOMPARE: u8 = 0xE;
+}
+
+/// One piece of sense data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sense {
+    /// Sense key.
+    pub key: u8,
+    /// Additional sense code.
+    pub asc: u8,
+    /// Additional sense code qualifier.
+    pub ascq: u8,
+    /// The INFORMATION field; what it means depends on the command.
+    pub information: Option<u64>,
+    /// Which field was wrong.
+    pub pointer: Option<Pointer>,
+}
+
+/// Field pointer sense-key specific data (SPC-4 4.5.2.4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pointer {
+    /// In the CDB, else in the parameter list.
+    pub in_cdb: bool,
+    /// The most significant wrong bit, where one bit can be named.
+    pub bit: Option<u8>,
+    /// First byte of the field.
+    pub byte: u16,
+}
+
+impl Sense {
+    const fn new(key: u8, asc: u8, ascq: u8) -> Self {
+        Self { key, asc, ascq, information: None, pointer: None }
+    }
+
+    /// With the INFORMATION field.
+    pub const fn with_information(self, information: u64) -> Self {
+        Self { information: Some(information), ..self }
+    }
+
+    /// Names the wrong byte of the CDB.
+    pub const fn at_cdb_byte(self, byte: u16) -> Self {
+        Self { pointer: Some(Pointer { in_cdb: true, bit: None, byte }), ..self }
+    }
+
+    /// Names the wrong bit of the CDB.
+    pub const fn at_cdb_bit(self, byte: u16, bit: u8) -> Self {
+        Self { pointer: Some(Pointer { in_cdb: true, bit: Some(bit), byte }), ..self }
+    }
+
+    /// Names the wrong byte of the parameter list.
+    pub const fn at_list_byte(self, byte: u16) -> Self {
+        Self { pointer: Some(Pointer { in_cdb: false, bit: None, byte }), ..self }
+    }
+
+    /// Key, ASC and ASCQ.
+    pub const fn code(&self) -> (u8, u8, u8) {
+        (self.key, self.asc, self.ascq)
+    }
+
+    /// The bytes: descriptor format (SPC-4 4.5.2) if asked for (D_SENSE, DESC), else fixed (4.5.3).
+    pub fn encode(&self, descriptor: bool) -> SmallVec<[u8; 32]> {
+        if descriptor { self.encode_descriptors() } else { self.encode_fixed() }
+    }
+
+    fn encode_fixed(&self) -> SmallVec<[u8; 32]> {
+        let mut bytes = SmallVec::from_elem(0, 18);
+        bytes[0] = 0x70;
+        bytes[2] = self.key;
+        // INFORMATION has four bytes here: a value that does not fit is left out, with VALID zero.
+        if let Some(information) = self.information.and_then(|value| u32::try_from(value).ok()) {
+            bytes[0] |= 0x80;
+            bytes[3..7].copy_from_slice(&information.to_be_bytes());
+        }
+        bytes[7] = 10;
+        bytes[12] = self.asc;
+        bytes[13] = self.ascq;
+        if let Some(pointer) = self.pointer {
+            bytes[15..18].copy_from_slice(&pointer.encode());
+        }
+        bytes
+    }
+
+    fn encode_descriptors(&self) -> SmallVec<[u8; 32]> {
+        let mut bytes: SmallVec<[u8; 32]> =
+            SmallVec::from_slice(&[0x72, self.key, self.asc, self.ascq, 0, 0, 0, 0]);
+        if let Some(information) = self.information {
+            bytes.extend_from_slice(&[0x00, 0x0A, 0x80, 0]);
+            bytes.extend_from_slice(&information.to_be_bytes());
+        }
+        if let Some(pointer) = self.pointer {
+            bytes.extend_from_slice(&[0x02, 0x06, 0, 0]);
+            bytes.extend_from_slice(&pointer.encode());
+            bytes.push(0);
+        }
+        bytes[7] = (bytes.len() - 8) as u8;
+        bytes
+    }
+}
+
+impl Pointer {
+    fn encode(self) -> [u8; 3] {
+        let [high, low] = self.byte.to_be_bytes();
+        let bit = self.bit.map_or(0, |bit| 0x08 | bit & 0x07);
+        [0x80 | u8::from(self.in_cdb) << 6 | bit, high, low]
+    }
+}
+
+macro_rules! senses {
+    ($($name:ident = $key:ident $asc:literal $ascq:literal, $says:literal;)*) => {
+        $(#[doc = $says] pub const $name: Sense = Sense::new(key::$key, $asc, $ascq);)*
+    };
+}
+
+senses! {
+    NO_SENSE = NO_SENSE 0x00 0x00, "Nothing to report.";
+
+    BECOMING_READY = NOT_READY 0x04 0x01, "The store is not open yet, or closing.";
+    TARGET_PORT_IN_STANDBY_STATE = NOT_READY 0x04 0x0B, "This gateway cannot serve the unit; another path may.";
+    MEDIUM_NOT_PRESENT = NOT_READY 0x3A 0x00, "Ejected.";
+
+    WRITE_ERROR = MEDIUM_ERROR 0x0C 0x00, "The store failed a write.";
+    UNRECOVERED_READ_ERROR = MEDIUM_ERROR 0x11 0x00, "The store failed a read.";
+    INTERNAL_TARGET_FAILURE = HARDWARE_ERROR 0x44 0x00, "The gateway broke its own rules.";
+
+    INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT = ILLEGAL_REQUEST 0x0E 0x03,
+        "The transport carries another length than the CDB calls for, and the command cannot be done in part.";
+    PARAMETER_LIST_LENGTH_ERROR = ILLEGAL_REQUEST 0x1A 0x00, "The parameter list ends too early.";
+    INVALID_COMMAND_OPERATION_CODE = ILLEGAL_REQUEST 0x20 0x00, "No such command.";
+    LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE = ILLEGAL_REQUEST 0x21 0x00, "Beyond the last block.";
+    INVALID_FIELD_IN_CDB = ILLEGAL_REQUEST 0x24 0x00, "A field of the CDB is wrong.";
+    LOGICAL_UNIT_NOT_SUPPORTED = ILLEGAL_REQUEST 0x25 0x00, "No such logical unit.";
+    INVALID_FIELD_IN_PARAMETER_LIST = ILLEGAL_REQUEST 0x26 0x00, "A field of the parameter list is wrong.";
+    SAVING_PARAMETERS_NOT_SUPPORTED = ILLEGAL_REQUEST 0x39 0x00, "Mode pages have no saved values.";
+    MEDIUM_REMOVAL_PREVENTED = ILLEGAL_REQUEST 0x53 0x02, "An initiator holds the medium in.";
+
+    NOT_READY_TO_READY_CHANGE = UNIT_ATTENTION 0x28 0x00, "The medium may have changed.";
+    POWER_ON_OCCURRED = UNIT_ATTENTION 0x29 0x00, "Power on, reset or bus device reset: new to this nexus.";
+    SCSI_BUS_RESET_OCCURRED = UNIT_ATTENTION 0x29 0x02, "The target was reset.";
+    BUS_DEVICE_RESET_FUNCTION_OCCURRED = UNIT_ATTENTION 0x29 0x03, "The logical unit was reset.";
+    MODE_PARAMETERS_CHANGED = UNIT_ATTENTION 0x2A 0x01, "Another nexus has changed mode parameters.";
+    CAPACITY_DATA_HAS_CHANGED = UNIT_ATTENTION 0x2A 0x09, "The disk was resized.";
+
+    WRITE_PROTECTED = DATA_PROTECT 0x27 0x00, "The unit may not be written.";
+    SPACE_ALLOCATION_FAILED_WRITE_PROTECT = DATA_PROTECT 0x27 0x07, "The pool is full, or a quota is used up.";
+
+    MISCOMPARE_DURING_VERIFY_OPERATION = MISCOMPARE 0x1D 0x00, "The first different byte is in INFORMATION.";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fixed_format_puts_every_field_where_spc_4_4_5_3_has_it() {
+        let sense = MISCOMPARE_DURING_VERIFY_OPERATION.with_information(300).at_cdb_bit(1, 5);
+        let expected = [0xF0, 0, 0x0E, 0, 0, 1, 44, 10, 0, 0, 0, 0, 0x1D, 0, 0, 0x80 | 0x40 | 0x08 | 5, 0, 1];
+        assert_eq!(sense.encode(false).as_slice(), expected);
+    }
+
+    #[test]
+    fn information_that_does_not_fit_four_bytes_is_not_valid_in_fixed_format() {
+        let sense = UNRECOVERED_READ_ERROR.with_information(1 << 32);
+        let bytes = sense.encode(false);
+        assert_eq!(bytes[0], 0x70);
+        assert_eq!(bytes[3..7], [0; 4]);
+    }
+
+    #[test]
+    fn descriptor_format_carries_eight_bytes_of_information_and_the_field_pointer() {
+        let sense = INVALID_FIELD_IN_PARAMETER_LIST.with_information(1 << 32).at_list_byte(0x0102);
+        let expected = [
+            0x72, 5, 0x26, 0, 0, 0, 0, 20, // header, SPC-4 4.5.2.1
+            0, 0x0A, 0x80, 0, 0, 0, 0, 1, 0, 0, 0, 0, // information descriptor
+            2, 6, 0, 0, 0x80, 1, 2, 0, // sense key specific descriptor
+        ];
+        assert_eq!(sense.encode(true).as_slice(), expected);
+    }
+}

@@ -1,0 +1,109 @@
+//! One logical unit, as a lane owns it.
+
+use std::sync::Arc;
+
+use ring::Nexus;
+
+use super::absent::Absent;
+use super::device::{Continuation, Device};
+use super::gate::Audience;
+use super::identity::Identity;
+use super::mode;
+use super::sense;
+use super::step::{Data, Finished, Step};
+use crate::disk::Geometry;
+use crate::nexus;
+
+/// What configuration decides about a unit, beyond its identity and its disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// The unit's number in its targets; [`nexus::View::read_only`] names it by this.
+    pub lun: u16,
+    /// The medium may be ejected and loaded (RMB).
+    pub removable: bool,
+    /// Nobody may write.
+    pub write_protected: bool,
+}
+
+/// What reset a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reset {
+    /// LOGICAL UNIT RESET (SAM-5 7.7).
+    LogicalUnit,
+    /// A warm or cold reset of the whole target.
+    Target,
+}
+
+/// The device server of one LUN: state and no locks, a lane owns it.
+pub struct Unit {
+    server: Server,
+}
+
+enum Server {
+    Present(Box<Device>),
+    Absent(Absent),
+}
+
+impl Unit {
+    /// A logical unit with a disk of `size` bytes behind it.
+    pub fn new(
+        identity: Identity,
+        geometry: Geometry,
+        size: u64,
+        nexuses: Arc<nexus::Table>,
+        settings: Settings,
+    ) -> Self {
+        let device = Device::new(identity, geometry, size, nexuses, settings);
+        Self { server: Server::Present(Box::new(device)) }
+    }
+
+    /// Answers for LUNs that do not exist (SAM-5 5.11): REPORT LUNS, INQUIRY and REQUEST SENSE; all else
+    /// is LOGICAL UNIT NOT SUPPORTED.
+    pub fn absent(nexuses: Arc<nexus::Table>) -> Self {
+        Self { server: Server::Absent(Absent::new(nexuses)) }
+    }
+
+    /// Starts a command. `data` is its buffer, and must be the same at every [`Unit::resume`].
+    pub fn execute(&mut self, cdb: &[u8], nexus: Nexus, data: &dyn Data) -> Step<Continuation> {
+        match &mut self.server {
+            Server::Present(device) => device.execute(cdb, nexus, data),
+            Server::Absent(absent) => Step::Done(absent.execute(cdb, nexus, data)),
+        }
+    }
+
+    /// Goes on with a command after its I/O; `results` in the order of the requests.
+    pub fn resume(
+        &mut self,
+        then: Continuation,
+        results: &mut [Finished],
+        data: &dyn Data,
+    ) -> Step<Continuation> {
+        match &mut self.server {
+            Server::Present(device) => device.resume(then, results, data),
+            Server::Absent(absent) => Step::Done(absent.nothing_pending()),
+        }
+    }
+
+    /// The disk has `size` bytes from now on; every nexus is told (2A/09).
+    pub fn resized(&mut self, size: u64) {
+        if let Server::Present(device) = &mut self.server {
+            let blocks = size / device.block_size();
+            if blocks != device.blocks {
+                device.blocks = blocks;
+                device.gate.establish(sense::CAPACITY_DATA_HAS_CHANGED, Audience::Everyone);
+            }
+        }
+    }
+
+    /// Undoes what initiators have set (mode pages, medium removal), and tells every nexus. Commands in flight are the
+    /// lane's business.
+    pub fn reset(&mut self, why: Reset) {
+        if let Server::Present(device) = &mut self.server {
+            device.mode = mode::Pages::defaults(&device.geometry);
+            device.gate.reset(match why {
+                Reset::LogicalUnit => sense::BUS_DEVICE_RESET_FUNCTION_OCCURRED,
+                Reset::Target => sense::SCSI_BUS_RESET_OCCURRED,
+            });
+        }
+    }
+}
