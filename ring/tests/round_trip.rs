@@ -100,3 +100,22 @@ fn an_idle_area_gives_its_memory_back() {
     assert!(producer.resident().unwrap() <= 4096, "{}", producer.resident().unwrap());
     assert_eq!(pool.usage().charged, 4096);
 }
+
+#[test]
+fn an_extent_can_be_lengthened_by_another() {
+    let (producer, mut consumer) = ring(&small(), &Pool::new(1 << 30));
+    let gap = [producer.try_allocate(4096).unwrap(), producer.try_allocate(4096).unwrap()];
+    let [mut first, between] = gap;
+    first.append(producer.try_allocate(10_000).unwrap());
+    assert_eq!((first.len(), first.pieces()), (14_096, 2));
+    drop(between);
+    push(&producer, 1, first);
+    let command = next(&mut consumer);
+    command.data().copy_in(4090, b"across the seam");
+    consumer.complete(command, Response::good());
+    let _ = consumer.commit();
+    let done = reap(&producer);
+    assert_eq!(&bytes(&done[0].data)[4090..4105], b"across the seam");
+    drop(done);
+    assert_eq!(producer.usage().in_use, 0);
+}

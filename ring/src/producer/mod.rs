@@ -218,6 +218,11 @@ pub struct AreaUsage {
 }
 
 impl<T: Send> Producer<T> {
+    /// The pool that the ring takes its memory from.
+    pub fn pool(&self) -> &Pool {
+        self.shared.area.pool()
+    }
+
     /// Blocks for `len` bytes, now or not at all. Contents are undefined to the caller but never another LUN's.
     pub fn try_allocate(&self, len: usize) -> Result<Extent, AllocateError> {
         self.shared.area.try_allocate(len)

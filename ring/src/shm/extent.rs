@@ -50,6 +50,22 @@ impl Extent {
         self.runs.len()
     }
 
+    /// Puts another extent of the same ring behind this one. Panics when this one ends within a block, or when they are
+    /// of two rings (the caller's bug).
+    pub fn append(&mut self, mut other: Self) {
+        let Some(area) = other.area.take() else { return };
+        assert!(self.is_of(&area), "extents of two rings");
+        assert!(self.len.is_multiple_of(area.block()), "{} bytes do not end with a block", self.len);
+        self.len += std::mem::take(&mut other.len);
+        for run in std::mem::take(&mut other.runs) {
+            match self.runs.last_mut() {
+                Some(last) if last.first + last.count == run.first => last.count += run.count,
+                _ => self.runs.push(run),
+            }
+        }
+        self.area = Some(area);
+    }
+
     /// Whether the blocks belong to this area.
     pub(crate) fn is_of(&self, area: &Arc<Area>) -> bool {
         self.area.as_ref().is_none_or(|own| Arc::ptr_eq(own, area))
