@@ -26,6 +26,10 @@ impl Extent {
     pub fn io_slices_mut<'a>(&'a mut self, _range: Range<usize>, _into: &mut Vec<IoSliceMut<'a>>) {
         todo!()
     }
+    /// Adds another extent of the same LUN at the end.
+    pub fn append(&mut self, _other: Self) {
+        todo!()
+    }
     /// Zeroes the whole extent.
     pub fn zero(&mut self) {
         todo!()

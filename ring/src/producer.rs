@@ -180,6 +180,10 @@ impl<T: Send> Producer<T> {
     pub fn wait_room(&self, _waker: &Waker) -> bool {
         todo!()
     }
+    /// The pool it was created with.
+    pub fn pool(&self) -> &Pool {
+        todo!()
+    }
     /// Figures for status and metrics.
     pub fn usage(&self) -> AreaUsage {
         todo!()
