@@ -189,7 +189,7 @@ impl Bench {
                     assert!(!io.is_empty(), "nothing to wait for: {cdb:02x?}");
                     assert!(exclusive.is_none() || turn == 0, "asked for in mid-course: {cdb:02x?}");
                     ended.exclusive |= exclusive.is_some();
-                    ended.io.extend(io.iter().map(|io| describe(io)));
+                    ended.io.extend(io.iter().map(describe));
                     let mut results: Vec<_> = io.into_iter().map(|io| self.carry_out(io, data)).collect();
                     step = self.unit.resume(then, &mut results, data);
                 }
