@@ -73,6 +73,8 @@ pub(super) struct Bench {
     pub(super) written: BTreeMap<u64, Vec<u8>>,
     /// Fails the next request.
     pub(super) fault: Option<Error>,
+    /// What the disk says of its allocation next, instead of the truth.
+    pub(super) extents: Option<Vec<AllocationExtent>>,
 }
 
 pub(super) fn geometry() -> Geometry {
@@ -100,7 +102,16 @@ impl Bench {
         let session = nexuses.enter(entry("iqn.2026-01.example:first"));
         let block = geometry.block_size as usize;
         let unit = Unit::new(Identity::from_serial(SERIAL), geometry, size, Arc::clone(&nexuses), settings);
-        let mut bench = Self { unit, nexuses, session, block, size, written: BTreeMap::new(), fault: None };
+        let mut bench = Self {
+            unit,
+            nexuses,
+            session,
+            block,
+            size,
+            written: BTreeMap::new(),
+            fault: None,
+            extents: None,
+        };
         bench.fails(&[0; 6], super::sense::POWER_ON_OCCURRED);
         bench
     }
@@ -244,7 +255,10 @@ impl Bench {
                 self.store(offset, &write);
             }
             Io::Flush => {}
-            Io::Allocation { offset, len, limit } => outcome.extents = self.allocation(offset, len, limit),
+            Io::Allocation { offset, len, limit } => {
+                let truth = self.allocation(offset, len, limit);
+                outcome.extents = self.extents.take().unwrap_or(truth);
+            }
         }
         Finished { result: Ok(outcome), buffer }
     }
