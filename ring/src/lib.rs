@@ -11,20 +11,20 @@
 //! This crate knows the ABI, shared memory and the global [`Pool`]; it knows no SCSI, Ceph, runtime or configuration.
 
 pub mod abi;
+mod area;
 mod consumer;
-mod extent;
 mod pool;
 mod producer;
-mod segments;
+mod shm;
 
+pub use area::Allocate;
 pub use consumer::{Command, Consumer, Corrupt, Entry, NextError, Response, TaskManagement};
-pub use extent::Extent;
 pub use pool::{Pool, PoolUsage, Reserve};
 pub use producer::{
-    Allocate, AllocateError, AreaUsage, CommandId, Completion, CreateError, Options, Producer, Rejected,
+    AllocateError, AreaUsage, CommandId, Completion, CreateError, Options, Producer, Rejected,
     RejectedReason, Request, create,
 };
-pub use segments::Segments;
+pub use shm::{Extent, Segments};
 
 /// Identity of the I_T nexus that sent a command: `generation << 32 | id`, carried in `req.__pad1`.
 ///

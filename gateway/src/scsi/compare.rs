@@ -52,8 +52,7 @@ pub(super) fn compare_and_write(device: &mut Device, request: &Request<'_>) -> A
         let (mut compare, mut write) = (vec![0; len], vec![0; len]);
         request.data.copy_out(0, &mut compare);
         request.data.copy_out(len, &mut write);
-        return Settle { access: Access::Write, in_place: false, transfer: None }
-            .after(Io::CompareAndWrite { offset: extent.offset, compare, write, fua });
+        return Settle::write(None).after(Io::CompareAndWrite { offset: extent.offset, compare, write, fua });
     }
     Ok(Step::Io {
         io: SmallVec::from_buf([Io::Read { offset: extent.offset, into: Memory::Owned(vec![0; len]) }]),

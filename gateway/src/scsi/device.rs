@@ -54,9 +54,26 @@ pub(super) struct Settle {
     pub(super) in_place: bool,
     /// As in [`Reply::transfer`].
     pub(super) transfer: Option<usize>,
+    /// The answer waits for a flush too: the request cannot ask for stable storage by itself.
+    pub(super) flush: bool,
 }
 
 impl Settle {
+    /// Data-in, in the command's buffer.
+    pub(super) fn read(transfer: Option<usize>) -> Self {
+        Self { access: Access::Read, in_place: true, transfer, flush: false }
+    }
+
+    /// The medium has changed, or what changed is stable.
+    pub(super) fn write(transfer: Option<usize>) -> Self {
+        Self { access: Access::Write, in_place: false, transfer, flush: false }
+    }
+
+    /// With a flush, if `flush`.
+    pub(super) fn flushed(self, flush: bool) -> Self {
+        Self { flush, ..self }
+    }
+
     /// One request, then this answer.
     pub(super) fn after(self, io: Io) -> Answer {
         self.after_all(SmallVec::from_buf([io]))
@@ -69,6 +86,9 @@ impl Settle {
 
     fn resume(self, results: &[Finished]) -> Answer {
         check(results, self.access)?;
+        if self.flush {
+            return self.flushed(false).after(Io::Flush);
+        }
         let data_in = if self.in_place { DataIn::InPlace } else { DataIn::None };
         Ok(Step::Done(Reply { data_in, ..Reply::good(self.transfer) }))
     }

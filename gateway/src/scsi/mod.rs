@@ -41,6 +41,8 @@ mod unit;
 mod verify;
 mod vpd;
 
+#[cfg(test)]
+mod tests;
 
 pub use device::Continuation;
 pub use identity::Identity;

@@ -47,7 +47,7 @@ pub(super) fn unmap(device: &mut Device, request: &Request<'_>) -> Answer {
         return good(claimed);
     }
     let transfer = (claimed != request.data.len()).then_some(claimed);
-    Settle { access: Access::Write, in_place: false, transfer }.after_all(io)
+    Settle::write(transfer).flushed(device.write_through()).after_all(io)
 }
 
 /// UNMAP LOGICAL BLOCK ADDRESS and NUMBER OF LOGICAL BLOCKS of a descriptor.
@@ -69,24 +69,19 @@ pub(super) fn write_same(device: &mut Device, request: &Request<'_>) -> Answer {
     if unmap && device.geometry.provisioning.is_none() {
         return Err(sense::INVALID_FIELD_IN_CDB.at_cdb_bit(1, 3));
     }
-    let span = cdb.span();
-    // WSNZ is one.
-    if span.blocks == 0 {
-        return Err(sense::INVALID_FIELD_IN_CDB);
-    }
-    let extent = device.locate(span)?;
-    if extent.len > limits::WRITE_SAME {
+    let extent = device.locate(cdb.span())?;
+    // WSNZ is one: no blocks is not all blocks.
+    if extent.len == 0 || extent.len > limits::WRITE_SAME {
         return Err(sense::INVALID_FIELD_IN_CDB);
     }
     let pattern = if no_data { None } else { pattern(device, request)? };
     let fua = device.write_through();
     let (offset, len) = (extent.offset, extent.len);
-    let transfer = no_data.then_some(0);
-    let io = match pattern {
-        Some(pattern) => Io::WriteSame { offset, len, pattern, fua },
-        None => Io::WriteZeroes { offset, len, deallocate: unmap },
+    let (io, flush) = match pattern {
+        Some(pattern) => (Io::WriteSame { offset, len, pattern, fua }, false),
+        None => (Io::WriteZeroes { offset, len, deallocate: unmap }, fua),
     };
-    Settle { access: Access::Write, in_place: false, transfer }.after(io)
+    Settle::write(no_data.then_some(0)).flushed(flush).after(io)
 }
 
 /// The block of data-out, or `None` if it is zeros.

@@ -35,7 +35,7 @@ pub(super) fn read(device: &mut Device, request: &Request<'_>) -> Answer {
     if io.is_empty() {
         return good(wanted);
     }
-    Settle { access: Access::Read, in_place: true, transfer }.after_all(io)
+    Settle::read(transfer).after_all(io)
 }
 
 /// Where a READ goes on whose buffer ends within a block.
@@ -73,11 +73,7 @@ pub(super) fn write(device: &mut Device, request: &Request<'_>) -> Answer {
     // WRITE(6) has no FUA bit: its byte 1 is a part of the address.
     let fua = (request.cdb.len() > 6 && request.cdb.bit(1, FUA)) || device.write_through();
     let from = Memory::Command { offset: 0, len: moved };
-    Settle { access: Access::Write, in_place: false, transfer }.after(Io::Write {
-        offset: extent.offset,
-        from,
-        fua,
-    })
+    Settle::write(transfer).after(Io::Write { offset: extent.offset, from, fua })
 }
 
 /// FUA in byte 1 of the block commands.
@@ -93,5 +89,5 @@ pub(super) fn pre_fetch(device: &mut Device, request: &Request<'_>) -> Answer {
 /// store, so that it never claims what a failure may still take back.
 pub(super) fn synchronize_cache(device: &mut Device, request: &Request<'_>) -> Answer {
     device.locate(request.cdb.span())?;
-    Settle { access: Access::Write, in_place: false, transfer: Some(0) }.after_all(smallvec![Io::Flush])
+    Settle::write(Some(0)).after_all(smallvec![Io::Flush])
 }
