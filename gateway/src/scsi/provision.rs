@@ -4,7 +4,6 @@ use smallvec::SmallVec;
 
 use super::cdb::{Request, Span};
 use super::device::{Answer, Device, Settle, good};
-use super::fault::Access;
 use super::limits;
 use super::sense::{self, Sense};
 use super::step::Io;

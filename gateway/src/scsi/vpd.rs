@@ -165,3 +165,15 @@ fn logical_block_provisioning(device: &Device, _: Nexus) -> Vec<u8> {
 
 /// PROVISIONING TYPE.
 const THIN: u8 = 0x02;
+
+#[cfg(test)]
+mod tests {
+    use super::name;
+
+    #[test]
+    fn a_name_string_always_ends_in_nul_and_fits_its_length_byte() {
+        assert_eq!(name("iqn"), *b"iqn\0");
+        assert_eq!(name("iqn."), *b"iqn.\0\0\0\0");
+        assert_eq!(name(&"x".repeat(300)).len(), 252);
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::bench::{geometry, pattern};
 use super::{Bench, cdb16, sense};
-use crate::disk::{Error, Geometry, Provisioning};
+use crate::disk::{AllocationExtent, Error, Geometry, Provisioning};
 use crate::scsi::Settings;
 
 fn read_capacity_16(allocation: u32) -> [u8; 16] {
@@ -141,4 +141,17 @@ fn get_lba_status_looks_only_so_far_at_a_time() {
     assert_eq!(descriptors(&bench.reads(&lba_status(7, 1024), 1024)), [(7, 1 << 20, 0)]);
     let mut thick = disk(Geometry { provisioning: None, ..geometry() }, 1 << 20);
     thick.fails(&lba_status(0, 24), sense::INVALID_COMMAND_OPERATION_CODE);
+}
+
+#[test]
+fn a_block_that_is_allocated_in_part_is_mapped() {
+    let mut bench = Bench::new();
+    let extents = [(0..700, true), (700..1500, false), (1500..2048, true), (2048..1 << 24, false)];
+    let extents = extents.map(|(range, allocated)| AllocationExtent { range, allocated });
+    bench.extents = Some(extents.to_vec());
+    let expected = [(0, 2, 0), (2, 2, 0), (4, 32764, 1)];
+    assert_eq!(descriptors(&bench.reads(&lba_status(0, 1024), 1024)), expected);
+    // Nothing said, nothing lost.
+    bench.extents = Some(Vec::new());
+    assert_eq!(descriptors(&bench.reads(&lba_status(5, 1024), 1024)), [(5, 32763, 0)]);
 }
