@@ -412,7 +412,7 @@ impl Checker {
     fn disk_size(&mut self, field: &str, size: &Spanned<Bytes>) -> u64 {
         let accepted = 4096..=(1 << 60);
         let bytes = self.size(field, size, accepted.clone());
-        if accepted.contains(&bytes) && bytes % 4096 != 0 {
+        if accepted.contains(&bytes) && !bytes.is_multiple_of(4096) {
             self.problem(line(size), field, format!("{bytes} is no multiple of 4096 bytes"));
         }
         bytes

@@ -39,7 +39,7 @@ impl fmt::Display for Bytes {
         const UNITS: [(&str, u64); 4] =
             [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
         match UNITS.iter().find(|(_, scale)| self.0 >= *scale) {
-            Some((unit, scale)) if self.0 % scale == 0 => write!(f, "{}{unit}", self.0 / scale),
+            Some((unit, scale)) if self.0.is_multiple_of(*scale) => write!(f, "{}{unit}", self.0 / scale),
             Some((unit, scale)) => write!(f, "{:.1}{unit}", self.0 as f64 / *scale as f64),
             None => write!(f, "{}B", self.0),
         }
