@@ -105,8 +105,8 @@ const CACHING: Page = Page {
     take: |page, fields| fields.write_cache = page[2] & 0x04 != 0,
 };
 
-/// Control (SPC-4). GLTSD: nothing is logged that could be saved. QUEUE ALGORITHM MODIFIER 1: tasks run in any order. TAS: an
-/// aborted task is answered TASK ABORTED. BUSY TIMEOUT PERIOD: unlimited.
+/// Control (SPC-4). GLTSD: nothing is logged that could be saved. QUEUE ALGORITHM MODIFIER 1: tasks run in any order.
+/// TAS: an aborted task is answered TASK ABORTED. BUSY TIMEOUT PERIOD: unlimited.
 const CONTROL: Page = Page {
     code: 0x0A,
     subpage: 0,

@@ -1,8 +1,8 @@
 //! READ, WRITE, PRE-FETCH and SYNCHRONIZE CACHE: blocks between the command's own buffer and the disk.
 //!
-//! The CDB may call for more bytes than the initiator's buffer holds, or fewer. What fits is moved, and the reply says how
-//! many bytes the CDB calls for; the transport makes a residual count of the two (RFC 7143 11.4.5). A READ moves exactly the
-//! bytes that fit. A WRITE stores whole blocks: one that has come only in part is left as it was.
+//! The CDB may call for more bytes than the initiator's buffer holds, or fewer. What fits is moved, and the reply says
+//! how many bytes the CDB calls for; the transport makes a residual count of the two (RFC 7143 11.4.5). A READ moves
+//! exactly the bytes that fit. A WRITE stores whole blocks: one that has come only in part is left as it was.
 
 use smallvec::{SmallVec, smallvec};
 
