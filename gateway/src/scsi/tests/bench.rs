@@ -1,5 +1,5 @@
-//! A unit with a sparse disk in memory that carries out its requests, and checks at every step that the engine keeps its side
-//! of the contracts with the lane and the disk.
+//! A unit with a sparse disk in memory that carries out its requests, and checks at every step that the engine keeps
+//! its side of the contracts with the lane and the disk.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
