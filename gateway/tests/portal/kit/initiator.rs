@@ -11,50 +11,50 @@ use rbdgate::portal::pdu::*;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The initiator's name when a test does not care.
-pub const NAME: &str = "iqn.2026-01.example:initiator";
+pub(crate) const NAME: &str = "iqn.2026-01.example:initiator";
 
 /// One PDU as received.
 #[derive(Clone, Debug)]
-pub struct Pdu {
-    pub header: Header,
-    pub data: Vec<u8>,
+pub(crate) struct Pdu {
+    pub(crate) header: Header,
+    pub(crate) data: Vec<u8>,
 }
 
 /// How a command ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
-    pub status: u8,
-    pub data: Vec<u8>,
-    pub sense: Vec<u8>,
-    pub overflow: Option<u32>,
-    pub underflow: Option<u32>,
+pub(crate) struct Answer {
+    pub(crate) status: u8,
+    pub(crate) data: Vec<u8>,
+    pub(crate) sense: Vec<u8>,
+    pub(crate) overflow: Option<u32>,
+    pub(crate) underflow: Option<u32>,
 }
 
 impl Answer {
     /// Key, code and qualifier.
-    pub fn sense(&self) -> Option<(u8, u8, u8)> {
+    pub(crate) fn sense(&self) -> Option<(u8, u8, u8)> {
         (self.sense.len() >= 14).then(|| (self.sense[2] & 15, self.sense[12], self.sense[13]))
     }
 }
 
 /// One connection, logged in or not.
-pub struct Initiator {
-    pub stream: TcpStream,
-    pub cmd_sn: u32,
-    pub exp_stat_sn: u32,
-    pub next_tag: u32,
-    pub max_cmd_sn: u32,
-    pub isid: [u8; 6],
-    pub tsih: u16,
-    pub name: String,
-    pub header_digest: bool,
-    pub data_digest: bool,
+pub(crate) struct Initiator {
+    pub(crate) stream: TcpStream,
+    pub(crate) cmd_sn: u32,
+    pub(crate) exp_stat_sn: u32,
+    pub(crate) next_tag: u32,
+    pub(crate) max_cmd_sn: u32,
+    pub(crate) isid: [u8; 6],
+    pub(crate) tsih: u16,
+    pub(crate) name: String,
+    pub(crate) header_digest: bool,
+    pub(crate) data_digest: bool,
     /// What was agreed, by key.
-    pub agreed: BTreeMap<String, String>,
+    pub(crate) agreed: BTreeMap<String, String>,
 }
 
 impl Initiator {
-    pub fn connect(address: SocketAddr) -> Self {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -74,25 +74,25 @@ impl Initiator {
     }
 
     /// A session with a target and default keys.
-    pub fn session(address: SocketAddr, target: &str) -> Self {
+    pub(crate) fn session(address: SocketAddr, target: &str) -> Self {
         Self::session_with(address, target, &[])
     }
 
     /// A session with a target and these operational keys.
-    pub fn session_with(address: SocketAddr, target: &str, keys: &[(&str, &str)]) -> Self {
+    pub(crate) fn session_with(address: SocketAddr, target: &str, keys: &[(&str, &str)]) -> Self {
         let mut initiator = Self::connect(address);
         initiator.log_in(target, keys);
         initiator
     }
 
     /// Logs in without authentication; panics when refused.
-    pub fn log_in(&mut self, target: &str, keys: &[(&str, &str)]) {
+    pub(crate) fn log_in(&mut self, target: &str, keys: &[(&str, &str)]) {
         let status = self.try_log_in(target, keys);
         assert_eq!(status, 0, "login refused with {status:04x}");
     }
 
     /// Logs in to a target (or to discovery, when the name is empty); returns status class and detail.
-    pub fn try_log_in(&mut self, target: &str, keys: &[(&str, &str)]) -> u16 {
+    pub(crate) fn try_log_in(&mut self, target: &str, keys: &[(&str, &str)]) -> u16 {
         let mut text = vec![("InitiatorName".to_owned(), self.name.clone())];
         match target {
             "" => text.push(("SessionType".to_owned(), "Discovery".to_owned())),
@@ -108,7 +108,7 @@ impl Initiator {
     }
 
     /// The operational stage.
-    pub fn operational(&mut self, keys: &[(&str, &str)]) -> u16 {
+    pub(crate) fn operational(&mut self, keys: &[(&str, &str)]) -> u16 {
         let (status, pairs) = self.login_request(1, Some(3), keys);
         let offered = |key: &str| pairs.iter().any(|(name, value)| name == key && value == "CRC32C");
         self.header_digest = offered("HeaderDigest");
@@ -118,7 +118,7 @@ impl Initiator {
     }
 
     /// One login exchange.
-    pub fn login_request(
+    pub(crate) fn login_request(
         &mut self,
         stage: u8,
         next: Option<u8>,
@@ -145,13 +145,13 @@ impl Initiator {
     }
 
     /// Sends a PDU; lengths, padding and digests are seen to.
-    pub fn send(&mut self, header: Header, ahs: &[u8], data: &[u8]) {
+    pub(crate) fn send(&mut self, header: Header, ahs: &[u8], data: &[u8]) {
         let bytes = self.frame(header, ahs, data);
         self.stream.write_all(&bytes).unwrap();
     }
 
     /// A PDU as bytes.
-    pub fn frame(&self, mut header: Header, ahs: &[u8], data: &[u8]) -> Vec<u8> {
+    pub(crate) fn frame(&self, mut header: Header, ahs: &[u8], data: &[u8]) -> Vec<u8> {
         header.set_data_len(data.len());
         header.set_ahs_len(ahs.len());
         let mut bytes = header.0.to_vec();
@@ -172,12 +172,12 @@ impl Initiator {
     }
 
     /// The next PDU; digests are checked.
-    pub fn receive(&mut self) -> Pdu {
+    pub(crate) fn receive(&mut self) -> Pdu {
         self.try_receive().expect("the connection was closed")
     }
 
     /// The next PDU, or `None` at the end of the stream.
-    pub fn try_receive(&mut self) -> Option<Pdu> {
+    pub(crate) fn try_receive(&mut self) -> Option<Pdu> {
         let mut header = Header::new(0);
         match self.stream.read_exact(&mut header.0) {
             Ok(()) => {}
@@ -204,13 +204,13 @@ impl Initiator {
     }
 
     /// Whether the peer has closed the connection, whatever it still sends before.
-    pub fn closed(&mut self) -> bool {
+    pub(crate) fn closed(&mut self) -> bool {
         while self.try_receive().is_some() {}
         true
     }
 
     /// A SCSI command PDU with the next tag and number.
-    pub fn command(&mut self, cdb: &[u8], read: bool, write: bool, expected: usize) -> ScsiCommand {
+    pub(crate) fn command(&mut self, cdb: &[u8], read: bool, write: bool, expected: usize) -> ScsiCommand {
         let mut short = [0; 16];
         short[..cdb.len().min(16)].copy_from_slice(&cdb[..cdb.len().min(16)]);
         let command = ScsiCommand {
@@ -230,27 +230,27 @@ impl Initiator {
         command
     }
 
-    pub fn tag(&mut self) -> u32 {
+    pub(crate) fn tag(&mut self) -> u32 {
         self.next_tag += 1;
         self.next_tag
     }
 
     /// A command without data-out.
-    pub fn read(&mut self, cdb: &[u8], expected: usize) -> Answer {
+    pub(crate) fn read(&mut self, cdb: &[u8], expected: usize) -> Answer {
         let command = self.command(cdb, expected > 0, false, expected);
         self.send(command.encode(), &[], &[]);
         self.finish(command.task_tag, &[])
     }
 
     /// A command with data-out: `immediate` bytes with it, the rest as the target asks for it.
-    pub fn write(&mut self, cdb: &[u8], data: &[u8], immediate: usize) -> Answer {
+    pub(crate) fn write(&mut self, cdb: &[u8], data: &[u8], immediate: usize) -> Answer {
         let command = self.command(cdb, false, true, data.len());
         self.send(command.encode(), &[], &data[..immediate]);
         self.finish(command.task_tag, data)
     }
 
     /// Follows a command to its end, answering R2Ts from `data`.
-    pub fn finish(&mut self, task_tag: u32, data: &[u8]) -> Answer {
+    pub(crate) fn finish(&mut self, task_tag: u32, data: &[u8]) -> Answer {
         let mut answer = Answer::default();
         let mut data_sn = 0;
         loop {
@@ -290,7 +290,7 @@ impl Initiator {
     }
 
     /// Sends what an R2T asks for, in PDUs of at most 8192 bytes.
-    pub fn answer_r2t(&mut self, r2t: &R2t, data: &[u8]) {
+    pub(crate) fn answer_r2t(&mut self, r2t: &R2t, data: &[u8]) {
         let (start, len) = (r2t.offset as usize, r2t.desired_len as usize);
         let mut done = 0;
         let mut data_sn = 0;
@@ -312,7 +312,7 @@ impl Initiator {
     }
 
     /// A task management function; returns its response.
-    pub fn manage(&mut self, function: u8, referenced: &ScsiCommand) -> u8 {
+    pub(crate) fn manage(&mut self, function: u8, referenced: &ScsiCommand) -> u8 {
         let task_tag = self.send_management(function, referenced);
         loop {
             let pdu = self.receive();
@@ -324,7 +324,7 @@ impl Initiator {
         }
     }
 
-    pub fn send_management(&mut self, function: u8, referenced: &ScsiCommand) -> u32 {
+    pub(crate) fn send_management(&mut self, function: u8, referenced: &ScsiCommand) -> u32 {
         let request = TaskManagementRequest {
             immediate: true,
             function,
@@ -341,7 +341,7 @@ impl Initiator {
     }
 
     /// A ping and its echo.
-    pub fn ping(&mut self, data: &[u8]) -> Vec<u8> {
+    pub(crate) fn ping(&mut self, data: &[u8]) -> Vec<u8> {
         let request = NopOut {
             immediate: true,
             lun: 0,
@@ -357,7 +357,7 @@ impl Initiator {
     }
 
     /// Text of one exchange, followed to its end.
-    pub fn text(&mut self, text: &str) -> Vec<(String, String)> {
+    pub(crate) fn text(&mut self, text: &str) -> Vec<(String, String)> {
         let mut all = Vec::new();
         let mut transfer_tag = NO_TAG;
         let mut segment = text.as_bytes().to_vec();
@@ -385,7 +385,7 @@ impl Initiator {
     }
 
     /// A logout; returns its response.
-    pub fn log_out(&mut self, reason: u8) -> u8 {
+    pub(crate) fn log_out(&mut self, reason: u8) -> u8 {
         let request = LogoutRequest {
             immediate: true,
             reason,
@@ -405,7 +405,7 @@ impl Initiator {
 }
 
 /// `key=value` pairs of a text.
-pub fn pairs(text: &[u8]) -> Vec<(String, String)> {
+pub(crate) fn pairs(text: &[u8]) -> Vec<(String, String)> {
     String::from_utf8(text.to_vec())
         .unwrap()
         .split('\0')

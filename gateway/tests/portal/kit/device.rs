@@ -7,7 +7,7 @@ use std::time::Duration;
 use ring::{Command, Consumer, Doorbell, Entry, Response, TaskManagementKind};
 
 /// Bytes per block.
-pub const BLOCK: usize = 512;
+pub(crate) const BLOCK: usize = 512;
 
 #[derive(Default)]
 struct State {
@@ -24,7 +24,7 @@ struct State {
 }
 
 /// A device: one thread that owns the consuming end of a ring.
-pub struct Device {
+pub(crate) struct Device {
     state: Arc<(Mutex<State>, Condvar)>,
     thread: Option<thread::JoinHandle<()>>,
 }
@@ -40,7 +40,7 @@ impl Doorbell for Bell {
 
 impl Device {
     /// Serves `blocks` blocks; `answer` is rung after a batch of answers.
-    pub fn start(consumer: Consumer, blocks: usize, answer: Arc<dyn Doorbell>) -> Self {
+    pub(crate) fn start(consumer: Consumer, blocks: usize, answer: Arc<dyn Doorbell>) -> Self {
         let state: Arc<(Mutex<State>, Condvar)> = Arc::default();
         let shared = Arc::clone(&state);
         let thread = thread::spawn(move || run(consumer, vec![0; blocks * BLOCK], &shared, answer.as_ref()));
@@ -48,7 +48,7 @@ impl Device {
     }
 
     /// What the portal rings.
-    pub fn bell(&self) -> Arc<dyn Doorbell> {
+    pub(crate) fn bell(&self) -> Arc<dyn Doorbell> {
         Arc::new(Bell(Arc::clone(&self.state)))
     }
 
@@ -60,27 +60,27 @@ impl Device {
     }
 
     /// From now on commands are kept.
-    pub fn withhold(&self) {
+    pub(crate) fn withhold(&self) {
         self.change(|state| state.withhold = true);
     }
 
     /// Answers what is kept, and goes on as usual.
-    pub fn release(&self) {
+    pub(crate) fn release(&self) {
         self.change(|state| (state.withhold, state.release) = (false, true));
     }
 
     /// Waits until `wanted` commands are kept.
-    pub fn wait_withheld(&self, wanted: usize) {
+    pub(crate) fn wait_withheld(&self, wanted: usize) {
         self.wait(|state| state.withheld == wanted);
     }
 
     /// Opcodes seen so far.
-    pub fn seen(&self) -> Vec<u8> {
+    pub(crate) fn seen(&self) -> Vec<u8> {
         self.state.0.lock().unwrap().seen.clone()
     }
 
     /// Task management notices so far, each with the number of its commands.
-    pub fn notices(&self) -> Vec<(TaskManagementKind, usize)> {
+    pub(crate) fn notices(&self) -> Vec<(TaskManagementKind, usize)> {
         self.state.0.lock().unwrap().notices.clone()
     }
 
