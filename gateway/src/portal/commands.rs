@@ -138,6 +138,8 @@ impl Connection {
 
     fn unasked_blocks(&mut self, task: &Task, unasked: usize) -> Result<Extent, AllocateError> {
         let port = Arc::clone(&self.luns.get(task.at).port);
+        // In whole blocks, so that the rest can be joined.
+        let unasked = unasked.next_multiple_of(port.producer().block()).min(task.expected);
         let whole = if task.expected <= AT_ONCE { task.expected } else { unasked };
         match port.producer().try_allocate(whole) {
             Err(AllocateError::Exhausted) => {

@@ -50,7 +50,6 @@ const HELD: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     pub(crate) initiator: String,
-    pub(crate) isid: [u8; 6],
     pub(crate) tsih: u16,
     pub(crate) cid: u16,
     /// `None` for discovery.

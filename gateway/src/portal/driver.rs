@@ -284,7 +284,6 @@ async fn establish(
                 let registered = Registered { shared: Arc::clone(shared), tsih, inbox };
                 let session = Session {
                     initiator: admitted.initiator.clone(),
-                    isid: admitted.isid,
                     tsih,
                     cid: admitted.cid,
                     target,
@@ -339,8 +338,9 @@ async fn run(established: Established, socket: &Socket, peer: SocketAddr) {
         Some(target) => {
             let view =
                 target.access.grant(&session.initiator).map(|grant| grant.view.clone()).unwrap_or_default();
-            let unit = negotiated.unsolicited(usize::MAX);
-            let pool = target.absent.producer().pool().clone();
+            let producer = target.absent.producer();
+            let unit = negotiated.unsolicited(usize::MAX).next_multiple_of(producer.block());
+            let pool = producer.pool().clone();
             let depth = target.parameters.queue_depth;
             (Luns::new(target, &view, &inbox), Window::new(stat_sn, exp_cmd_sn, depth, unit, Some(pool)))
         }

@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 
 /// A non-blocking byte stream. `WouldBlock` means: nothing now, the driver knows when to come back.
-pub trait Stream {
+pub(crate) trait Stream {
     /// Reads into the slices in order; 0 is the end of the stream.
     fn read(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
     /// Looks at what [`Self::read`] would return, without taking it.

@@ -141,8 +141,6 @@ pub(crate) struct Tasks {
     tags: HashMap<u32, usize, BuildHasherDefault<TagHasher>>,
     serial: u32,
     immediate: usize,
-    /// Tasks that wait for something the waker tells, or for a deadline.
-    pub(crate) waiting: usize,
 }
 
 impl Tasks {

@@ -39,7 +39,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// `unit`: bytes that one command may bring unasked; `limit`: commands at once.
+    /// `unit`: bytes that one command may bring unasked, in whole blocks; `limit`: commands at once.
     pub(crate) fn new(stat_sn: u32, exp_cmd_sn: u32, limit: u16, unit: usize, pool: Option<Pool>) -> Self {
         let limit = u32::from(limit).clamp(1, 256);
         Self {
@@ -48,7 +48,7 @@ impl Window {
             max_cmd_sn: exp_cmd_sn.wrapping_sub(1),
             depth: limit.min(INITIAL_DEPTH),
             limit,
-            unit: unit.next_multiple_of(4096),
+            unit,
             bank: Vec::new(),
             pool,
             told_closed: false,
