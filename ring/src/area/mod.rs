@@ -153,9 +153,8 @@ impl Area {
             if only_idle && state.taken_blocks > 0 {
                 break;
             }
-            let above = (u64::from(state.backed_blocks) * block).saturating_sub(floor);
-            let wanted =
-                (bytes - freed).min(PUNCH_AT_ONCE).min(above.next_multiple_of(block)).div_ceil(block);
+            let above = (u64::from(state.backed_blocks) * block).saturating_sub(floor) / block;
+            let wanted = (bytes - freed).min(PUNCH_AT_ONCE).div_ceil(block).min(above);
             let blocks = state.punch(wanted as u32, |start, count| {
                 let offset = self.base + start as usize * self.block;
                 punch(&self.file, offset, count as usize * self.block).is_ok()

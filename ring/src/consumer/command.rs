@@ -3,9 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use smallvec::SmallVec;
-
 use super::entry::Cdb;
+use super::response::Withheld;
 use crate::{Nexus, Segments};
 
 /// A SCSI command: a must-complete token. Owns its CDB and iovecs and keeps the mapping alive.
@@ -56,7 +55,8 @@ impl Command {
 impl Drop for Command {
     fn drop(&mut self) {
         if let Some(ring) = self.ring.take() {
-            ring.add(self.id);
+            let (data, bidi_data) = (std::mem::take(&mut self.data), std::mem::take(&mut self.bidi_data));
+            ring.add(Withheld::failure(self.id, data, bidi_data));
             if cfg!(debug_assertions) && !std::thread::panicking() {
                 panic!("command {} was dropped without an answer", self.id);
             }
@@ -68,23 +68,23 @@ impl Drop for Command {
 #[derive(Debug, Default)]
 pub(super) struct Abandoned {
     any: AtomicBool,
-    ids: Mutex<SmallVec<[u16; 8]>>,
+    answers: Mutex<Vec<Withheld>>,
 }
 
 impl Abandoned {
-    fn add(&self, id: u16) {
-        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
-        ids.push(id);
+    fn add(&self, answer: Withheld) {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.push(answer);
         self.any.store(true, Ordering::Release);
     }
 
     /// Takes what was dropped since the last call; costs one load when there is nothing.
-    pub(super) fn take(&self) -> SmallVec<[u16; 8]> {
+    pub(super) fn take(&self) -> Vec<Withheld> {
         if !self.any.load(Ordering::Acquire) {
-            return SmallVec::new();
+            return Vec::new();
         }
-        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         self.any.store(false, Ordering::Relaxed);
-        std::mem::take(&mut ids)
+        std::mem::take(&mut answers)
     }
 }

@@ -26,7 +26,7 @@ use self::command::Abandoned;
 pub use self::command::Command;
 pub(crate) use self::entry::MAX_IOVECS;
 pub use self::response::Response;
-use self::response::{CHECK_CONDITION, Withheld};
+use self::response::Withheld;
 
 /// The consuming end of one ring. Cursors: completed ≤ consumed ≤ head.
 pub struct Consumer {
@@ -165,27 +165,20 @@ impl Consumer {
 
     fn answer(&mut self, ready: Withheld) {
         ready.clear_rest(&self.mapping);
-        self.write(&Answer {
+        let slot_was_there = self.ring.answer(&Answer {
             id: ready.id,
             uflags: ready.uflags,
             status: ready.status,
             read_len: ready.read_len,
             sense: &ready.sense,
         });
-    }
-
-    fn write(&mut self, answer: &Answer<'_>) {
-        let _slot_was_there = self.ring.answer(answer);
-        debug_assert!(_slot_was_there, "a command without a slot");
-        self.outstanding.remove(answer.id);
+        debug_assert!(slot_was_there, "a command without a slot");
+        self.outstanding.remove(ready.id);
     }
 
     /// Publishes everything completed since the last call (tail, Release).
     pub fn commit(&mut self) -> Kick {
-        for id in self.abandoned.take() {
-            let sense = response::INTERNAL_TARGET_FAILURE;
-            self.write(&Answer { id, uflags: 0, status: CHECK_CONDITION, read_len: 0, sense: &sense });
-        }
+        self.withheld.append(&mut self.abandoned.take());
         if !self.withheld.is_empty() {
             let (ready, held) = std::mem::take(&mut self.withheld).into_iter().partition(Withheld::is_ready);
             self.withheld = held;

@@ -11,17 +11,16 @@ use std::sync::{Arc, Weak};
 use smallvec::SmallVec;
 
 use super::Command;
-use crate::Doorbell;
 use crate::abi;
 use crate::shm::{Lease, Mapping};
+use crate::{Doorbell, Segments};
 
 /// SAM status GOOD.
 const GOOD: u8 = 0;
 /// SAM status CHECK CONDITION.
-pub(super) const CHECK_CONDITION: u8 = 2;
+const CHECK_CONDITION: u8 = 2;
 /// Fixed-format sense: HARDWARE ERROR, INTERNAL TARGET FAILURE (SPC-4 table 52).
-pub(super) const INTERNAL_TARGET_FAILURE: [u8; 18] =
-    [0x70, 0, 4, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x44, 0, 0, 0, 0, 0];
+const INTERNAL_TARGET_FAILURE: [u8; 18] = [0x70, 0, 4, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x44, 0, 0, 0, 0, 0];
 
 /// The answer to one command.
 #[derive(Debug, Clone)]
@@ -72,6 +71,19 @@ pub(super) struct Withheld {
 }
 
 impl Withheld {
+    /// The answer of a command that was dropped: internal target failure, without data.
+    pub(super) fn failure(id: u16, data: Segments, bidi_data: Segments) -> Self {
+        Self {
+            id,
+            uflags: 0,
+            status: CHECK_CONDITION,
+            read_len: 0,
+            sense: SmallVec::from_slice(&INTERNAL_TARGET_FAILURE),
+            leases: [data, bidi_data].map(|segments| segments.into_scatter().release(None)),
+            rest: SmallVec::new(),
+        }
+    }
+
     /// True once nobody can reach the command's memory any more.
     pub(super) fn is_ready(&self) -> bool {
         self.leases.iter().all(Lease::is_over)

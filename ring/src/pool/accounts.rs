@@ -24,6 +24,7 @@ use std::task::Waker;
 use std::time::Instant;
 
 use super::{CommandPages, PoolUsage, Tenant};
+use crate::AllocateError;
 use crate::area::Area;
 
 /// Order of arrival of waiting requests, over all LUNs.
@@ -168,8 +169,7 @@ impl Accounts {
 
     /// Closes a LUN's page: its memory is gone.
     pub(super) fn close(&mut self, tenant: Tenant) {
-        let tickets: Vec<Ticket> = self.account(tenant).queue.iter().copied().collect();
-        tickets.into_iter().for_each(|ticket| self.cancel(ticket));
+        debug_assert!(self.account(tenant).queue.is_empty(), "a waiting request keeps its area mapped");
         let held = self.account(tenant).held;
         self.give_back(tenant, held);
         let Some(account) = self.luns[tenant.0].take() else { return };
@@ -260,13 +260,16 @@ impl Accounts {
     }
 
     /// Grants at once or not at all.
-    pub(super) fn try_grant(&mut self, tenant: Tenant, need: u64) -> bool {
-        let granted = self.view(tenant).queue.is_empty()
-            && self.judge(tenant, need, self.contending > 0) == Verdict::Grant;
-        if granted {
-            self.grant(tenant, need);
+    pub(super) fn try_grant(&mut self, tenant: Tenant, need: u64) -> Result<(), AllocateError> {
+        if need > self.limit {
+            return Err(AllocateError::TooLarge);
         }
-        granted
+        let first = self.view(tenant).queue.is_empty();
+        if !first || self.judge(tenant, need, self.contending > 0) != Verdict::Grant {
+            return Err(AllocateError::Exhausted);
+        }
+        self.grant(tenant, need);
+        Ok(())
     }
 
     /// Grants out of a reservation of `paid` bytes: only the LUN's own area can be too full.
@@ -319,26 +322,27 @@ impl Accounts {
         self.contending = self.contending + usize::from(contends) - usize::from(was);
     }
 
-    /// Where a request stands; one that is settled is forgotten.
-    pub(super) fn poll(&mut self, ticket: Ticket, waker: &Waker) -> Waiting {
-        let Some(waiter) = self.waiters.get_mut(&ticket) else { return Waiting::TooLarge };
+    /// Where a request stands; one that is settled is forgotten. Also the waker that is not needed any more: it must
+    /// not be dropped under the lock, since that may drop a task, and with it blocks.
+    pub(super) fn poll(&mut self, ticket: Ticket, waker: &Waker) -> (Waiting, Option<Waker>) {
+        let Some(waiter) = self.waiters.get_mut(&ticket) else { return (Waiting::TooLarge, None) };
         let state = waiter.state;
-        if state == Waiting::InLine {
-            waiter.waker = Some(waker.clone());
-        } else {
-            self.waiters.remove(&ticket);
+        if state != Waiting::InLine {
+            return (state, self.waiters.remove(&ticket).and_then(|waiter| waiter.waker));
         }
-        state
+        let same = waiter.waker.as_ref().is_some_and(|old| old.will_wake(waker));
+        (state, if same { None } else { waiter.waker.replace(waker.clone()) })
     }
 
-    /// Gives up a place in line, or what was granted to it.
-    pub(super) fn cancel(&mut self, ticket: Ticket) {
-        let Some(waiter) = self.waiters.remove(&ticket) else { return };
+    /// Gives up a place in line, or what was granted to it. The waker as in [`Self::poll`].
+    pub(super) fn cancel(&mut self, ticket: Ticket) -> Option<Waker> {
+        let waiter = self.waiters.remove(&ticket)?;
         match waiter.state {
             Waiting::InLine => self.leave(ticket, waiter.tenant),
             Waiting::Granted => self.give_back(waiter.tenant, waiter.need),
             Waiting::TooLarge => {}
         }
+        waiter.waker
     }
 
     /// Takes a ticket out of its LUN's line.

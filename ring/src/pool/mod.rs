@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use self::accounts::Accounts;
 pub(crate) use self::accounts::{Terms, Ticket, Waiting};
+use crate::AllocateError;
 use crate::area::Area;
 
 /// One limit for all rings of the process. Cloning shares it.
@@ -172,7 +173,7 @@ impl PoolShared {
     }
 
     /// Grants `need` bytes at once or not at all.
-    pub(crate) fn try_grant(&self, tenant: Tenant, need: u64) -> bool {
+    pub(crate) fn try_grant(&self, tenant: Tenant, need: u64) -> Result<(), AllocateError> {
         self.lock().try_grant(tenant, need)
     }
 
@@ -188,20 +189,28 @@ impl PoolShared {
     }
 
     /// Grants at once, or puts the request in line.
-    pub(crate) fn request(&self, tenant: Tenant, need: u64, waker: &Waker) -> Option<Ticket> {
+    pub(crate) fn request(
+        &self,
+        tenant: Tenant,
+        need: u64,
+        waker: &Waker,
+    ) -> Result<Option<Ticket>, AllocateError> {
         let mut accounts = self.lock();
-        if accounts.try_grant(tenant, need) {
-            return None;
+        match accounts.try_grant(tenant, need) {
+            Ok(()) => return Ok(None),
+            Err(AllocateError::TooLarge) => return Err(AllocateError::TooLarge),
+            Err(AllocateError::Exhausted) => {}
         }
         let ticket = accounts.enqueue(tenant, need, waker.clone());
         drop(accounts);
-        // What blocks the books may be out of date by now.
+        // It may be served at once: who contends was last looked at when something changed.
         self.change(|_| ());
-        Some(ticket)
+        Ok(Some(ticket))
     }
 
     pub(crate) fn poll(&self, ticket: Ticket, waker: &Waker) -> Waiting {
-        self.lock().poll(ticket, waker)
+        let (state, _old_waker) = self.lock().poll(ticket, waker);
+        state
     }
 
     pub(crate) fn cancel(&self, ticket: Ticket) {
@@ -254,10 +263,11 @@ impl PoolShared {
                 if excess == 0 {
                     return;
                 }
-                if let Some(area) = blocks.upgrade() {
-                    area.shrink(excess, 0);
-                }
-                if pages && let Some(commands) = commands.and_then(|commands| commands.upgrade()) {
+                let freed = blocks.upgrade().map_or(0, |area| area.shrink(excess, 0));
+                if pages
+                    && freed < excess
+                    && let Some(commands) = commands.and_then(|commands| commands.upgrade())
+                {
                     commands.shrink(idle);
                 }
             }

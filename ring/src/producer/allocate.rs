@@ -20,15 +20,10 @@ pub enum AllocateError {
     Exhausted,
 }
 
-/// Bytes to be granted for `len`.
-fn need(area: &Area, len: usize) -> Result<u64, AllocateError> {
-    area.need(len).filter(|need| *need <= area.pool.limit()).ok_or(AllocateError::TooLarge)
-}
-
 pub(super) fn now(area: &Arc<Area>, len: usize) -> Result<Extent, AllocateError> {
-    let need = need(area, len)?;
-    if need > 0 && !area.pool.try_grant(area.tenant, need) {
-        return Err(AllocateError::Exhausted);
+    let need = area.need(len).ok_or(AllocateError::TooLarge)?;
+    if need > 0 {
+        area.pool.try_grant(area.tenant, need)?;
     }
     Ok(Extent::take(area, len))
 }
@@ -78,17 +73,18 @@ impl Future for Allocate {
         let ticket = match this.state {
             State::InLine(ticket) => ticket,
             State::New => {
-                let need = match need(&this.area, this.len) {
-                    Ok(0) => return this.granted(),
-                    Ok(need) => need,
+                let asked = match this.area.need(this.len) {
+                    Some(0) => Ok(None),
+                    Some(need) => this.area.pool.request(this.area.tenant, need, cx.waker()),
+                    None => Err(AllocateError::TooLarge),
+                };
+                match asked {
+                    Ok(None) => return this.granted(),
+                    Ok(Some(ticket)) => ticket,
                     Err(error) => {
                         this.state = State::Done;
                         return Poll::Ready(Err(error));
                     }
-                };
-                match this.area.pool.request(this.area.tenant, need, cx.waker()) {
-                    None => return this.granted(),
-                    Some(ticket) => ticket,
                 }
             }
             State::Done => panic!("polled after it was ready"),

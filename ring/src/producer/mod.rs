@@ -186,14 +186,15 @@ impl<T: Send> Producer<T> {
     /// Answers that were valid before the nonsense are delivered first. `each` may use this producer.
     pub fn reap(&self, mut each: impl FnMut(Completion<T>)) -> Result<usize, Corrupt> {
         let mut ring = self.lock();
-        let mut batch = ring.take_batch();
-        let result = ring.reap(&mut batch);
+        let (mut batch, result) = ring.reap();
         let wake = ring.room_wakers(result.is_err());
         drop(ring);
         wake.into_iter().for_each(Waker::wake);
         let count = batch.len();
-        batch.drain(..).for_each(&mut each);
-        self.lock().keep_batch(batch);
+        if count > 0 {
+            batch.drain(..).for_each(&mut each);
+            self.lock().keep_batch(batch);
+        }
         result.map(|()| count)
     }
 

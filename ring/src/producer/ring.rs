@@ -134,11 +134,7 @@ impl<T> Ring<T> {
         self.giver.publish()
     }
 
-    /// An empty vector with the room of the last batch.
-    pub(super) fn take_batch(&mut self) -> Vec<Completion<T>> {
-        std::mem::take(&mut self.batch)
-    }
-
+    /// Keeps the memory of a batch for the next one, unless it is unusually large.
     pub(super) fn keep_batch(&mut self, batch: Vec<Completion<T>>) {
         const KEEP: usize = 1024;
         if batch.capacity() > self.batch.capacity() && batch.capacity() <= KEEP {
@@ -146,20 +142,24 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Moves every answered command into `batch`; closes the ring at the first nonsense.
-    pub(super) fn reap(&mut self, batch: &mut Vec<Completion<T>>) -> Result<(), Corrupt> {
+    /// Takes every answered command; closes the ring at the first nonsense, after those that were valid before it.
+    pub(super) fn reap(&mut self) -> (Vec<Completion<T>>, Result<(), Corrupt>) {
         if let Some(cause) = &self.closed {
-            return Err(cause.clone());
+            return (Vec::new(), Err(cause.clone()));
         }
+        let mut batch = std::mem::take(&mut self.batch);
         let before = self.table.len();
-        let result = self.take_answers(batch);
+        let result = self.take_answers(&mut batch);
         if let Err(cause) = &result {
             self.closed = Some(cause.clone());
         }
         if before > 0 && self.table.len() == 0 {
             self.quiet_since = Instant::now();
         }
-        result
+        if batch.is_empty() {
+            self.batch = std::mem::take(&mut batch);
+        }
+        (batch, result)
     }
 
     fn take_answers(&mut self, batch: &mut Vec<Completion<T>>) -> Result<(), Corrupt> {
@@ -229,17 +229,14 @@ impl<T> Ring<T> {
         if self.closed.is_some() || (only_quiet && !self.giver.is_quiet()) {
             return 0;
         }
-        let (start, len) = self.giver.free_part();
         let (base, size) = (self.geometry.base as usize, self.geometry.size as usize);
-        let first = (len as usize).min(size - start as usize);
+        let (start, len) = self.giver.free_part();
+        let (start, len) = if self.giver.is_quiet() { (0, size) } else { (start as usize, len as usize) };
+        let first = len.min(size - start);
         let mut give_back = |from: usize, len: usize| {
             self.pages.take(base + from, len, |offset, len| punch(&self.file, offset, len).is_ok())
         };
-        let freed = if first == size - start as usize && first == len as usize && start == 0 {
-            give_back(0, size)
-        } else {
-            give_back(start as usize, first) + give_back(0, len as usize - first)
-        };
+        let freed = give_back(start, first) + give_back(0, len - first);
         if freed > 0 {
             area.pool.set_command(area.tenant, self.pages.bytes());
         }
