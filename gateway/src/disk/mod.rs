@@ -19,6 +19,12 @@
 //! | memory | [`memory`] | tests and benchmarks |
 //! | any of them, misbehaving | [`fault`] | tests: latency, reordering, errors, lost completions |
 
+pub mod fault;
+pub mod file;
+mod gate;
+pub mod memory;
+mod request;
+
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -55,7 +55,7 @@ fn a_command_is_accepted_if_and_only_if_it_is_reported() {
         for code in 0..=255 {
             let own: Vec<_> = reported.iter().filter(|row| row.0 == code).collect();
             for action in 0..32 {
-                let listed = own.iter().any(|row| row.1.is_none_or(|own| own == action.into()));
+                let listed = own.iter().any(|row| row.1.is_none_or(|own| own == u16::from(action)));
                 // Byte 1 is not a service action of codes that have none: a zero there is enough.
                 if action == 0 || own.is_empty() || own[0].1.is_some() {
                     assert_eq!(accepts(&mut bench, code, action), listed, "{code:02x}/{action:02x}");
