@@ -180,6 +180,9 @@ impl Bench {
                     ended.status = reply.status;
                     ended.sense = reply.sense.to_vec();
                     ended.transfer = reply.transfer.unwrap_or(data.len());
+                    if data.direction == Direction::Out {
+                        assert!(matches!(reply.data_in, DataIn::None), "data-in where none can go");
+                    }
                     let carried = ended.transfer.min(data.len());
                     match reply.data_in {
                         DataIn::None => {}

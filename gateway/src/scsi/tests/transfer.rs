@@ -154,10 +154,13 @@ fn a_write_whose_buffer_is_room_for_data_in_stores_nothing_of_it() {
     let ended = bench.run(&cdb10(0x2A, 0, 1), &mut room_of(512));
     assert_eq!(ended.status, status::GOOD);
     assert!(bench.written.is_empty());
+    // Nor is what the room last held taken for data-in.
+    assert_eq!((ended.transfer, ended.data.len()), (0, 0));
     // The reverse: a READ sent with data-out is carried out, and returns nothing.
     let mut data = Buffer { bytes: pattern(512), direction: Direction::Out };
     let ended = bench.run(&cdb10(0x28, 0, 1), &mut data);
-    assert_eq!((ended.status, ended.data.len(), data.bytes), (status::GOOD, 0, pattern(512)));
+    assert_eq!((ended.status, ended.transfer, ended.data.len()), (status::GOOD, 0, 0));
+    assert_eq!(data.bytes, pattern(512));
 }
 
 #[test]
