@@ -93,7 +93,9 @@ pub enum CloseError {
         count: usize,
     },
     /// librbd did not return from closing it.
-    #[error("librbd has not closed {image} in time: it is left behind; check the cluster's health (ceph health detail)")]
+    #[error(
+        "librbd has not closed {image} in time: it is left behind; check the cluster's health (ceph health detail)"
+    )]
     Stuck {
         /// `pool/image`.
         image: String,
@@ -157,7 +159,11 @@ impl Image {
         self.handle.as_deref().ok_or(Errno(libc::EBADF))
     }
 
-    pub(crate) fn call<T>(&self, op: Op, call: impl FnOnce(&ImageHandle) -> Result<T, Errno>) -> Result<T, Error> {
+    pub(crate) fn call<T>(
+        &self,
+        op: Op,
+        call: impl FnOnce(&ImageHandle) -> Result<T, Errno>,
+    ) -> Result<T, Error> {
         let outcome = self.handle().and_then(call);
         outcome.map_err(|errno| Error::new(op, &self.label, errno).with_kind(self.classify(errno)))
     }
@@ -279,11 +285,20 @@ impl Image {
 
     /// Calls `found(offset, length)` for each stretch of the range that has objects, in order, until it returns false.
     /// In whole objects; asks only the object map where the image has one. Blocks.
-    pub fn allocated(&self, offset: u64, len: u64, mut found: impl FnMut(u64, u64) -> bool) -> Result<(), Error> {
+    pub fn allocated(
+        &self,
+        offset: u64,
+        len: u64,
+        mut found: impl FnMut(u64, u64) -> bool,
+    ) -> Result<(), Error> {
         self.call(Op::Inspect, |image| {
-            image.diff(offset, len, |offset, len, exists| {
-                if !exists || found(offset, len) { Continue::Yes } else { Continue::No }
-            })
+            image.diff(
+                offset,
+                len,
+                |offset, len, exists| {
+                    if !exists || found(offset, len) { Continue::Yes } else { Continue::No }
+                },
+            )
         })
     }
 

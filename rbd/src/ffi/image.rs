@@ -110,9 +110,8 @@ impl ImageHandle {
 
     pub(crate) fn resize(&self, size: u64, allow_shrink: bool) -> Result<(), Errno> {
         // SAFETY: open. librbd takes no null for the progress callback.
-        let returned = unsafe {
-            (self.rbd().rbd_resize2)(self.raw, size, allow_shrink, Some(no_progress), null_mut())
-        };
+        let returned =
+            unsafe { (self.rbd().rbd_resize2)(self.raw, size, allow_shrink, Some(no_progress), null_mut()) };
         check(returned).map(drop)
     }
 
@@ -281,7 +280,12 @@ impl ImageHandle {
         let mut watch = UpdateWatch { handle: 0, listener: Box::into_raw(Box::new(listener)) };
         // SAFETY: open; the listener stays valid until it has been unregistered.
         let returned = unsafe {
-            (self.rbd().rbd_update_watch)(self.raw, &raw mut watch.handle, Some(updated), watch.listener.cast())
+            (self.rbd().rbd_update_watch)(
+                self.raw,
+                &raw mut watch.handle,
+                Some(updated),
+                watch.listener.cast(),
+            )
         };
         match check(returned) {
             Ok(_) => Ok(watch),

@@ -95,7 +95,12 @@ pub fn write_same(image: &Image, offset: u64, len: u64, pattern: Vec<u8>) -> Res
     wait(|done| image.write_same(offset, len, pattern, move |result, _pattern| done(result)))
 }
 
-pub fn compare_and_write(image: &Image, offset: u64, expected: Vec<u8>, new: Vec<u8>) -> Result<Compared, Errno> {
+pub fn compare_and_write(
+    image: &Image,
+    offset: u64,
+    expected: Vec<u8>,
+    new: Vec<u8>,
+) -> Result<Compared, Errno> {
     wait(|done| image.compare_and_write(offset, expected, new, done))
 }
 
