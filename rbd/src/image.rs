@@ -9,6 +9,7 @@
 //! closed is left open with everything it uses, and said loudly: leaked memory is the only safe kind that
 //! librbd may still write.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -60,7 +61,7 @@ pub struct Image {
     shared: Arc<Shared>,
     watch: Option<UpdateWatch>,
     pool: Pool,
-    label: String,
+    label: Arc<str>,
     read_only: bool,
     /// Has held the exclusive lock by [`acquire_lock`](Self::acquire_lock).
     pub(crate) locked: AtomicBool,
@@ -108,7 +109,7 @@ pub enum CloseError {
 impl Pool {
     /// Opens an image.
     pub fn open_image(&self, name: &str, how: &Open) -> Result<Image, Error> {
-        let label = self.path(name);
+        let label: Arc<str> = self.path(name).into();
         let read_only = how.read_only || how.snapshot.is_some();
         // An ioctx of its own: librbd keeps settings on it.
         let io = self.io.sibling().context(Op::OpenImage, &label)?;
@@ -139,6 +140,11 @@ impl Image {
         &self.label
     }
 
+    /// The same, to keep.
+    pub fn label_shared(&self) -> Arc<str> {
+        Arc::clone(&self.label)
+    }
+
     /// The pool it is in.
     pub fn pool(&self) -> &Pool {
         &self.pool
@@ -165,7 +171,7 @@ impl Image {
         call: impl FnOnce(&ImageHandle) -> Result<T, Errno>,
     ) -> Result<T, Error> {
         let outcome = self.handle().and_then(call);
-        outcome.map_err(|errno| Error::new(op, &self.label, errno).with_kind(self.classify(errno)))
+        outcome.map_err(|errno| Error::new(op, &*self.label, errno).with_kind(self.classify(errno)))
     }
 
     /// What an errno of this image means: `EROFS` on an image that has held its exclusive lock means that it was lost.
@@ -262,6 +268,17 @@ impl Image {
         self.call(Op::Inspect, |image| image.list_metadata(start, limit))
     }
 
+    /// Every option of librbd with the value that it has for this image. Metadata of the image or its pool may override what
+    /// the client was set to ([`SETTINGS`](crate::SETTINGS)).
+    pub fn settings(&self) -> Result<BTreeMap<String, String>, Error> {
+        Ok(self.call(Op::Inspect, ImageHandle::settings)?.into_iter().collect())
+    }
+
+    /// Waits until no operation is in flight; false when `patience` ends first.
+    pub fn drain(&self, patience: Duration) -> bool {
+        self.in_flight.drain(patience)
+    }
+
     /// All snapshots.
     pub fn snapshots(&self) -> Result<Vec<Snapshot>, Error> {
         let list = self.call(Op::Snapshot, ImageHandle::snapshots)?;
@@ -309,7 +326,7 @@ impl Image {
 
     fn shut(&mut self, patience: Duration) -> Result<(), CloseError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
-        let (watch, label) = (self.watch.take(), self.label.clone());
+        let (watch, label) = (self.watch.take(), self.label.to_string());
         if !self.in_flight.drain(patience) {
             // The handle's own drop does not close it, but its ioctx and client would follow it.
             Box::leak(Box::new(handle));

@@ -79,7 +79,9 @@ fn source(declarations: &[&Declaration]) -> String {
     for (name, value) in CONSTANTS {
         let _ = writeln!(c, "_Static_assert({name} == {value}, \"{name}\");");
     }
-    c.push_str("_Static_assert(sizeof(rbd_lock_mode_t) == sizeof(unsigned) && (rbd_lock_mode_t)-1 > 0, \"lock mode\");\n");
+    for name in ["rbd_lock_mode_t", "rbd_config_source_t"] {
+        let _ = writeln!(c, "_Static_assert(sizeof({name}) == sizeof(unsigned) && ({name})-1 > 0, \"{name}\");");
+    }
     for Declaration { name, args, ret, optional } in declarations {
         if *optional && !declared(name) {
             continue;
