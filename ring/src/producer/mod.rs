@@ -223,6 +223,11 @@ impl<T: Send> Producer<T> {
         self.shared.area.pool()
     }
 
+    /// Bytes of one block: what extents are made of, and where [`Extent::append`] can join them.
+    pub fn block(&self) -> usize {
+        self.shared.area.block()
+    }
+
     /// Blocks for `len` bytes, now or not at all. Contents are undefined to the caller but never another LUN's.
     pub fn try_allocate(&self, len: usize) -> Result<Extent, AllocateError> {
         self.shared.area.try_allocate(len)
