@@ -2,10 +2,10 @@
 
 #[path = "../../rbd/tests/bench/mod.rs"]
 mod bench;
-#[path = "rbd_disk/inbox.rs"]
-mod inbox;
 #[path = "rbd_disk/fencing.rs"]
 mod fencing;
+#[path = "rbd_disk/inbox.rs"]
+mod inbox;
 #[path = "rbd_disk/messages.rs"]
 mod messages;
 
@@ -67,12 +67,12 @@ fn ceph_a_range_outside_is_refused_for_every_request() {
 fn ceph_a_discard_leaves_zeros_whatever_its_size_and_alignment() {
     let mut disk = Bench::new(8 * MIB);
     for (offset, len) in [
-        (4096, 4096),                        // less than librbd's granularity, which its discard would leave
-        (512, 512),                          // a block
-        (60 << 10, 200 << 10),               // whole units with a head and a tail
-        (4 * MIB - 512, 1024),               // across two objects
-        (0, 4 * MIB),                        // an object
-        (4 * MIB + 512, 4 * MIB - 512),      // an object but for its head
+        (4096, 4096),                   // less than librbd's granularity, which its discard would leave
+        (512, 512),                     // a block
+        (60 << 10, 200 << 10),          // whole units with a head and a tail
+        (4 * MIB - 512, 1024),          // across two objects
+        (0, 4 * MIB),                   // an object
+        (4 * MIB + 512, 4 * MIB - 512), // an object but for its head
     ] {
         disk.write(0, &vec![7; 8 << 20]).unwrap();
         disk.run(Request::Discard { offset, len }).unwrap();

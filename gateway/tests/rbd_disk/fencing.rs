@@ -23,7 +23,9 @@ fn ceph_a_living_owner_is_named_and_keeps_the_image() {
     let mut owner = Bench::over(open(&spec(&name, Some(MIB))).unwrap());
     let address = owner.disk.client().cluster().address().unwrap();
     let started = Instant::now();
-    let Err(OpenError::InUse { owner: named, .. }) = open(&spec(&name, None)) else { panic!("must be in use") };
+    let Err(OpenError::InUse { owner: named, .. }) = open(&spec(&name, None)) else {
+        panic!("must be in use")
+    };
     assert!(named.contains(&address), "{named}");
     assert!(started.elapsed() < Duration::from_secs(20), "a living owner answers at once");
     owner.write(0, &[1; 512]).unwrap();

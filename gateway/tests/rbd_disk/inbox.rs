@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use rbdgate::disk::rbd::{Clients, OpenError, RbdDisk, Spec};
 use rbdgate::disk::{
-    AllocationExtent, Buffer, Completer, Completion, CompletionQueue, Disk, Error, Operation, Outcome, Request,
+    AllocationExtent, Buffer, Completer, Completion, CompletionQueue, Disk, Error, Operation, Outcome,
+    Request,
 };
 
 use crate::bench::{PATIENCE, conf, unique};

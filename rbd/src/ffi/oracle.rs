@@ -80,7 +80,8 @@ fn source(declarations: &[&Declaration]) -> String {
         let _ = writeln!(c, "_Static_assert({name} == {value}, \"{name}\");");
     }
     for name in ["rbd_lock_mode_t", "rbd_config_source_t"] {
-        let _ = writeln!(c, "_Static_assert(sizeof({name}) == sizeof(unsigned) && ({name})-1 > 0, \"{name}\");");
+        let _ =
+            writeln!(c, "_Static_assert(sizeof({name}) == sizeof(unsigned) && ({name})-1 > 0, \"{name}\");");
     }
     for Declaration { name, args, ret, optional } in declarations {
         if *optional && !declared(name) {

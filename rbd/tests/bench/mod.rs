@@ -136,7 +136,8 @@ impl OwnCeph {
     fn script(&self, what: &str, environment: &[(&str, &str)]) {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../containers/dev/ceph");
         let mut command = Command::new(script);
-        let output = command.arg(what).arg(self.folder.path().join("ceph")).envs(environment.iter().copied()).output();
+        let output =
+            command.arg(what).arg(self.folder.path().join("ceph")).envs(environment.iter().copied()).output();
         let output = output.unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }

@@ -32,7 +32,11 @@ impl Client {
     /// Notes that an operation was answered as a fenced client's are.
     pub(super) fn set_fenced(&self, image: &str) {
         if !self.fenced.swap(true, Ordering::AcqRel) {
-            tracing::error!(image, client = self.cluster.instance_id(), "fenced: nothing of this client lands any more");
+            tracing::error!(
+                image,
+                client = self.cluster.instance_id(),
+                "fenced: nothing of this client lands any more"
+            );
         }
     }
 }

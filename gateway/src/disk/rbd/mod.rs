@@ -29,8 +29,8 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use rbd::{Config, ConnectError, Features, Image, Kind, NewImage, Open, Pool};
 
-pub use self::clients::{Client, Clients};
 use self::allocation::Surveyor;
+pub use self::clients::{Client, Clients};
 use super::{Disk, Error, Geometry, Operation, Provisioning};
 
 /// Which image, and how.
@@ -87,7 +87,9 @@ pub enum OpenError {
     #[error(transparent)]
     Ceph(#[from] rbd::Error),
     /// There is no such namespace.
-    #[error("there is no namespace {namespace} in pool {pool}: create it (rbd namespace create {pool}/{namespace}) or correct its name")]
+    #[error(
+        "there is no namespace {namespace} in pool {pool}: create it (rbd namespace create {pool}/{namespace}) or correct its name"
+    )]
     NoNamespace {
         /// The pool.
         pool: String,
@@ -95,7 +97,9 @@ pub enum OpenError {
         namespace: String,
     },
     /// There is no such image, and none was to be made.
-    #[error("there is no image {image}: give a size to have it created, create it (rbd create --size SIZE {image}), or correct its name")]
+    #[error(
+        "there is no image {image}: give a size to have it created, create it (rbd create --size SIZE {image}), or correct its name"
+    )]
     NoImage {
         /// `pool/image`.
         image: String,
@@ -109,7 +113,9 @@ pub enum OpenError {
         owner: String,
     },
     /// The image's own settings would lose data.
-    #[error("{image} has {setting}={value}, with which a fenced or crashed gateway could lose data: remove that setting (rbd config image rm {image} {setting}, or the same of its pool)")]
+    #[error(
+        "{image} has {setting}={value}, with which a fenced or crashed gateway could lose data: remove that setting (rbd config image rm {image} {setting}, or the same of its pool)"
+    )]
     Unsafe {
         /// `pool/image`.
         image: String,
@@ -129,6 +135,7 @@ pub struct RbdDisk {
     geometry: Geometry,
     surveyor: Surveyor,
     path: String,
+    unique: String,
 }
 
 impl fmt::Debug for RbdDisk {
@@ -151,11 +158,15 @@ impl RbdDisk {
     pub fn open_with(spec: &Spec, clients: &Clients) -> Result<Self, OpenError> {
         let invalid = |reason: String| OpenError::Invalid { image: spec.path(), reason };
         if !matches!(spec.block_size, 512 | 4096) {
-            return Err(invalid(format!("a block size of {} is not possible; 512 and 4096 are", spec.block_size)));
+            return Err(invalid(format!(
+                "a block size of {} is not possible; 512 and 4096 are",
+                spec.block_size
+            )));
         }
         let config = Config { keyring: spec.keyring.clone(), ..Config::new(&spec.conf, &spec.id) };
         let client = clients.get(&config, &spec.pool)?;
-        let pool = client.cluster().pool_namespace(&spec.pool, spec.namespace.as_deref().unwrap_or_default())?;
+        let pool =
+            client.cluster().pool_namespace(&spec.pool, spec.namespace.as_deref().unwrap_or_default())?;
         let image = open_image(&pool, spec)?;
         let geometry = geometry(&image, spec)?;
         if image.known_size() < u64::from(spec.block_size) {
@@ -164,13 +175,21 @@ impl RbdDisk {
         if !spec.read_only {
             owner::take(&image, client.cluster())?;
         }
+        // The id stays when the image is renamed, and no other image of the cluster's pool ever gets it.
+        let unique = format!("rbd:{}/{}/{}", client.cluster().fsid()?, spec.pool_path(), image.id()?);
         Ok(Self {
             image: ArcSwapOption::from_pointee(image),
             client,
             geometry,
             surveyor: Surveyor::default(),
             path: spec.path(),
+            unique,
         })
+    }
+
+    /// What tells this image from every other one of every cluster, for ever.
+    pub fn unique_name(&self) -> &str {
+        &self.unique
     }
 
     /// The client it uses, which others may share.
@@ -281,7 +300,10 @@ impl Disk for RbdDisk {
         let Some(image) = self.image.swap(None) else { return };
         self.surveyor.stop();
         let Some(image) = alone(image) else {
-            tracing::error!(image = self.path, "still in use by a question about its allocation; it is left open, with its lock");
+            tracing::error!(
+                image = self.path,
+                "still in use by a question about its allocation; it is left open, with its lock"
+            );
             return;
         };
         // In the order that loses nothing: what is in flight, what is in OSDs' memory, then the right to write.
@@ -324,7 +346,10 @@ impl RbdDisk {
             Ok(Ok(())) => {}
             Ok(Err(errno)) => tracing::error!(image = self.path, %errno, "the last flush failed"),
             Err(_) => {
-                tracing::error!(image = self.path, "the last flush has not ended; the lock stays, for a successor to break");
+                tracing::error!(
+                    image = self.path,
+                    "the last flush has not ended; the lock stays, for a successor to break"
+                );
                 return;
             }
         }

@@ -212,7 +212,8 @@ impl Process {
     fn look(pid: i32) -> Option<Self> {
         let (state, started) = parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
         let zombie = matches!(state, 'Z' | 'X');
-        let is_dead = zombie && fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() <= 1);
+        let is_dead =
+            zombie && fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() <= 1);
         Some(Self { started, is_dead })
     }
 }
@@ -243,7 +244,8 @@ mod tests {
 
     #[test]
     fn a_note_of_anybody_else_is_not_read() {
-        for text in ["", "1", "2 a b c 1 1", "1 a b c 0 1", "1 a b c -1 1", "1 a b c x 1", "1 a b c 1 1 more"] {
+        for text in ["", "1", "2 a b c 1 1", "1 a b c 0 1", "1 a b c -1 1", "1 a b c x 1", "1 a b c 1 1 more"]
+        {
             assert_eq!(Note::read(text), None, "{text}");
         }
     }

@@ -1,6 +1,9 @@
 //! A command's data area as librbd's buffer: the one place where the two meet.
 // UNSAFETY: one trait implementation, whose promise is about memory that `ring` owns.
-#![expect(unsafe_code, reason = "rbd::IoBuf promises that memory stays in place, which only its owner can say")]
+#![expect(
+    unsafe_code,
+    reason = "rbd::IoBuf promises that memory stays in place, which only its owner can say"
+)]
 
 use rbd::IoBuf;
 use ring::Segments;
