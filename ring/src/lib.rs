@@ -11,13 +11,18 @@
 //! This crate knows the ABI, shared memory and the global [`Pool`]; it knows no SCSI, Ceph, runtime or configuration.
 
 pub mod abi;
+mod area;
 mod consumer;
+mod corrupt;
 mod extent;
 mod pool;
 mod producer;
+mod protocol;
 mod segments;
+mod shm;
 
-pub use consumer::{Command, Consumer, Corrupt, Entry, NextError, Response, TaskManagement};
+pub use consumer::{Command, Consumer, Entry, NextError, OpenError, Response, TaskManagement};
+pub use corrupt::Corrupt;
 pub use extent::Extent;
 pub use pool::{Pool, PoolUsage, Reserve};
 pub use producer::{

@@ -135,6 +135,7 @@ pub struct RbdDisk {
     geometry: Geometry,
     surveyor: Surveyor,
     path: String,
+    unique: String,
 }
 
 impl fmt::Debug for RbdDisk {
@@ -174,13 +175,21 @@ impl RbdDisk {
         if !spec.read_only {
             owner::take(&image, client.cluster())?;
         }
+        // The id stays when the image is renamed, and no other image of the cluster's pool ever gets it.
+        let unique = format!("rbd:{}/{}/{}", client.cluster().fsid()?, spec.pool_path(), image.id()?);
         Ok(Self {
             image: ArcSwapOption::from_pointee(image),
             client,
             geometry,
             surveyor: Surveyor::default(),
             path: spec.path(),
+            unique,
         })
+    }
+
+    /// What tells this image from every other one of every cluster, for ever.
+    pub fn unique_name(&self) -> &str {
+        &self.unique
     }
 
     /// The client it uses, which others may share.
