@@ -173,13 +173,13 @@ impl Lun {
         }
         let index = script.below(self.waiting.len());
         if script.byte() < 32 {
-            self.waiting.swap_remove(index);
+            drop(self.waiting.swap_remove(index));
             return;
         }
         match self.waiting[index].as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Pending => {}
             Poll::Ready(result) => {
-                self.waiting.swap_remove(index);
+                drop(self.waiting.swap_remove(index));
                 match result {
                     Ok(extent) => {
                         let len = extent.len();
