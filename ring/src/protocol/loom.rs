@@ -2,7 +2,7 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p rbdgate-ring --lib --release loom`
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU32;
@@ -47,7 +47,14 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.max_branches = 100_000;
     builder.preemption_bound = Some(3);
-    builder.check(model);
+    let runs = std::sync::Arc::new(AtomicUsize::new(0));
+    let count = std::sync::Arc::clone(&runs);
+    builder.check(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        model();
+    });
+    assert!(runs.load(Ordering::Relaxed) > 10, "hardly any order was tried: {runs:?}");
+    println!("{runs:?} runs");
 }
 
 fn push(giver: &mut Giver<Arc<Memory>>, memory: &Memory, id: u16) -> bool {
@@ -90,10 +97,11 @@ fn what_was_written_before_head_and_tail_is_seen_after_them() {
     check(|| {
         let memory = memory();
         let mut giver = Giver::new(Arc::clone(&memory), RING);
+        // Attached here: the checker looks for reorderings around the last access to a word only.
+        let mut taker = Taker::attach(Arc::clone(&memory), RING).unwrap();
         let consumer = thread::spawn({
             let memory = Arc::clone(&memory);
             move || {
-                let mut taker = Taker::attach(Arc::clone(&memory), RING).unwrap();
                 for _ in 0..2 {
                     if let Some(id) = take(&mut taker, &memory) {
                         answer(&mut taker, id);
@@ -123,10 +131,11 @@ fn a_slot_is_reused_only_after_its_answer_was_read() {
             (pushed, next) = (pushed + 1, next + 1);
         }
         assert_eq!(pushed, 2);
+        // Attached here: the checker looks for reorderings around the last access to a word only.
+        let mut taker = Taker::attach(Arc::clone(&memory), RING).unwrap();
         let consumer = thread::spawn({
             let memory = Arc::clone(&memory);
             move || {
-                let mut taker = Taker::attach(Arc::clone(&memory), RING).unwrap();
                 // Both are taken before either is answered, so answers land in slots of other commands.
                 let ids = [take(&mut taker, &memory), take(&mut taker, &memory)].map(Option::unwrap);
                 answer(&mut taker, ids[1]);
