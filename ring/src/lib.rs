@@ -15,6 +15,8 @@ mod area;
 mod consumer;
 mod corrupt;
 mod extent;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod pool;
 mod producer;
 mod protocol;
