@@ -282,13 +282,8 @@ async fn establish(
         match shared.registry.claim(entry, shared.limits.sessions, reinstates)? {
             Claim::Entered(tsih) => {
                 let registered = Registered { shared: Arc::clone(shared), tsih, inbox };
-                let session = Session {
-                    initiator: admitted.initiator.clone(),
-                    tsih,
-                    cid: admitted.cid,
-                    target,
-                    local,
-                };
+                let session =
+                    Session { initiator: admitted.initiator.clone(), tsih, cid: admitted.cid, target, local };
                 return Ok((registered, session));
             }
             Claim::Occupied(old) => {

@@ -1,7 +1,6 @@
 //! libiscsi's own tools against the portal with real lanes and disks in memory. Skipped, with a word, where the tools
 //! (Debian's libiscsi-bin) are not installed.
 
-
 use std::process::Command;
 
 use crate::kit::{Bench, Setup, TARGET};
@@ -19,7 +18,8 @@ fn run(tool: &str, arguments: &[&str]) -> Option<String> {
             return None;
         }
     };
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{tool}: {text}");
     Some(text)
 }
