@@ -69,7 +69,8 @@ free_port() {
 gateway_start() { # NAME ARGUMENTS...
   log=$work/$1.log
   shift
-  "$rbdgate" "$@" >"$log" 2>&1 </dev/null &
+  : >"$log" # now, so that nobody reads what an earlier gateway of this name has said
+  "$rbdgate" "$@" >>"$log" 2>&1 </dev/null &
   pid=$!
 }
 
@@ -145,7 +146,12 @@ gateway_done() {
     bad=1
     echo "FAIL  ${0##*/} ended early, with status $status"
   fi
-  if [ $bad -eq 0 ]; then rm -rf "$work"; else echo "logs: $work"; fi
+  if [ $bad -eq 0 ]; then
+    rm -rf "$work"
+  else
+    find "$work" -type f -size +16M -delete # disks; what was said is worth keeping, they are not
+    echo "logs: $work"
+  fi
   printf '%d passed, %d failed\n' $good $bad
   [ $bad -eq 0 ] && [ $status -eq 0 ]
   exit

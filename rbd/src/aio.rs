@@ -32,13 +32,14 @@ impl Image {
     /// the rest of the buffer is then unchanged.
     pub fn read<B: IoBuf>(&self, offset: u64, buffer: B, done: impl FnOnce(Result<usize, Errno>, B) + Send + 'static) {
         // librbd answers a read that begins past the end with EINVAL.
-        if buffer.is_empty() || offset >= self.known_size() {
+        let end = self.known_size();
+        if buffer.is_empty() || offset >= end {
             return done(Ok(0), buffer);
         }
         let Ok(handle) = self.handle() else { return done(Err(Errno(libc::EBADF)), buffer) };
         let prepare = move |buffer: &mut B| {
             let parts = buffer.iovecs();
-            Call::Read { offset, parts: parts.as_ptr(), count: parts.len() }
+            Call::Read { offset, end, parts: parts.as_ptr(), count: parts.len() }
         };
         raw::submit(handle, &self.in_flight, buffer, prepare, done);
     }

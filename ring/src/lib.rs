@@ -13,18 +13,23 @@
 pub mod abi;
 mod area;
 mod consumer;
+mod corrupt;
+mod extent;
 mod pool;
 mod producer;
+mod protocol;
+mod segments;
 mod shm;
 
-pub use area::Allocate;
-pub use consumer::{Command, Consumer, Corrupt, Entry, NextError, Response, TaskManagement};
+pub use consumer::{Command, Consumer, Entry, NextError, OpenError, Response, TaskManagement};
+pub use corrupt::Corrupt;
+pub use extent::Extent;
 pub use pool::{Pool, PoolUsage, Reserve};
 pub use producer::{
-    AllocateError, AreaUsage, CommandId, Completion, CreateError, Options, Producer, Rejected,
+    Allocate, AllocateError, AreaUsage, CommandId, Completion, CreateError, Options, Producer, Rejected,
     RejectedReason, Request, create,
 };
-pub use shm::{Extent, Segments};
+pub use segments::Segments;
 
 /// Identity of the I_T nexus that sent a command: `generation << 32 | id`, carried in `req.__pad1`.
 ///

@@ -1,4 +1,4 @@
-//! READ CAPACITY (SBC-3 5.16, 5.17) and GET LBA STATUS (5.4).
+//! READ CAPACITY and GET LBA STATUS (SBC-3).
 
 use smallvec::SmallVec;
 

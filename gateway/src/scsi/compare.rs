@@ -1,4 +1,4 @@
-//! COMPARE AND WRITE (SBC-3 5.2) and ORWRITE (5.8): read, decide, write, and nothing in between.
+//! COMPARE AND WRITE and ORWRITE (SBC-3): read, decide, write, and nothing in between.
 
 use std::ops::Range;
 
@@ -78,7 +78,7 @@ impl Compare {
         let medium = results.first().and_then(|read| read.buffer.as_deref());
         let medium = medium.ok_or(sense::INTERNAL_TARGET_FAILURE)?;
         if let Err(at) = data.compare(0, medium) {
-            // SBC-3 5.2: INFORMATION has the offset of the first byte that differs.
+            // INFORMATION has the offset of the first byte that differs.
             return Err(sense::MISCOMPARE_DURING_VERIFY_OPERATION.with_information(at as u64));
         }
         let len = extent.len as usize;

@@ -108,7 +108,8 @@ pub(crate) struct Compare {
 /// What is asked of librbd, with addresses into the record's memory. Offsets and lengths in bytes, lengths not zero.
 #[derive(Clone, Copy)]
 pub(crate) enum Call {
-    Read { offset: u64, parts: *const iovec, count: usize },
+    /// `end` is the image's: librbd refuses a part that begins there or later (`EINVAL`).
+    Read { offset: u64, end: u64, parts: *const iovec, count: usize },
     Write { offset: u64, parts: *const iovec, count: usize },
     WriteSame { offset: u64, len: usize, pattern: *const c_char, pattern_len: usize },
     CompareAndWrite { offset: u64, len: usize, expected: *const c_char, new: *const c_char, differs_at: *mut u64 },
@@ -219,11 +220,11 @@ fn parts_of(call: Call) -> usize {
 /// The first part of a call, and the rest.
 fn split(call: Call) -> (Call, Call) {
     match call {
-        Call::Read { offset, parts, count } if count > PART_LIMIT => {
+        Call::Read { offset, end, parts, count } if count > PART_LIMIT => {
             let (next, skipped) = skip_part(parts);
             (
-                Call::Read { offset, parts, count: PART_LIMIT },
-                Call::Read { offset: offset + skipped, parts: next, count: count - PART_LIMIT },
+                Call::Read { offset, end, parts, count: PART_LIMIT },
+                Call::Read { offset: offset + skipped, end, parts: next, count: count - PART_LIMIT },
             )
         }
         Call::Write { offset, parts, count } if count > PART_LIMIT => {
@@ -251,16 +252,17 @@ where
     B: Send + 'static,
     F: FnOnce(Result<usize, Errno>, B) + Send + 'static,
 {
+    if matches!(call, Call::Read { offset, end, .. } if offset >= end) {
+        return report(record, 0);
+    }
     let rbd = image.rbd();
     let mut completion = null_mut();
-    // Lending our function table to the callback would cost a word per record; the image's library is the only one there is.
     // SAFETY: the callback's argument is the record, which lives until all its parts have reported.
     let created = unsafe {
         (rbd.rbd_aio_create_completion)(record.cast::<c_void>(), Some(finished::<B, F>), &raw mut completion)
     };
     if created < 0 {
-        report(record, created as isize);
-        return;
+        return report(record, created as isize);
     }
     let submitted = start(image, call, completion);
     if submitted < 0 {
@@ -275,7 +277,7 @@ fn start(image: &ImageHandle, call: Call, c: rbd_completion_t) -> isize {
     let (rbd, raw) = (image.rbd(), image.raw);
     let count_of = |count: usize| c_int::try_from(count).unwrap_or(c_int::MAX);
     let returned = match call {
-        Call::Read { offset, parts, count } => {
+        Call::Read { offset, parts, count, .. } => {
             // SAFETY: the image is open, the record's memory stays valid until the callback; so in every arm.
             unsafe { (rbd.rbd_aio_readv)(raw, parts, count_of(count), offset, c) }
         }

@@ -1,377 +1,287 @@
-//! The data area of one LUN: a large range, blocks handed out as commands need them, memory taken on first use and given
-//! back when idle.
+//! The data area of one LUN: which blocks are taken, which are backed by memory, and giving memory back.
 //!
-//! *Used* blocks belong to an [`Extent`]. *Backed* blocks have memory behind them; a freed block stays backed, and hot,
-//! until the area is shrunk. The pool is charged for backed blocks. Lock order: area, then pool; never two areas.
+//! A block is *free* or *taken* (the [`Ledger`]), and *backed* or not. It is backed, and charged to the pool, when it is
+//! first handed out; it stays backed when it is freed, so that a busy LUN takes no page faults, until the pool wants the
+//! memory (highest block first) or the LUN has been idle. Only free blocks are ever punched, under the lock that also
+//! hands them out: a block under a command in flight is never freed and never another's.
 
-mod bitmap;
-mod wait;
+mod runs;
 
-use std::collections::VecDeque;
-use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::fs::File;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
 
-use self::bitmap::Bitmap;
-use crate::pool::{Pool, Reserve};
-use crate::producer::AllocateError;
-use crate::shm::{Extent, Mapping, Run, Runs};
+use self::runs::Runs;
+use crate::pool::{PoolShared, Tenant};
+use crate::shm::{Ledger, Mapping, Run, punch, spans};
 
-pub use wait::Allocate;
+/// Runs of one allocation; nearly always one.
+pub(crate) type Held = SmallVec<[Run; 1]>;
 
-/// Gives the command area's pages back when the ring is empty; known to the producer alone.
-pub(crate) trait IdleCommands: Send + Sync {
-    /// Returns the bytes given back.
-    fn shrink(&self) -> u64;
-}
+/// Most bytes that one hold of the lock punches, so that a LUN that wakes up need not wait for a whole shrink.
+const PUNCH_AT_ONCE: u64 = 16 << 20;
 
 /// One LUN's data area.
+#[derive(Debug)]
 pub(crate) struct Area {
-    mapping: Arc<Mapping>,
-    data_off: usize,
+    pub(crate) mapping: Arc<Mapping>,
+    pub(crate) pool: Arc<PoolShared>,
+    /// This LUN in the pool's books.
+    pub(crate) tenant: Tenant,
+    file: Arc<File>,
+    base: usize,
     block: usize,
-    blocks: usize,
-    floor: usize,
-    pool: Pool,
-    id: u64,
-    /// Something was asked of this LUN since the last look.
-    active: AtomicBool,
-    /// Commands on the ring; kept by the producer.
-    pub(crate) in_flight: AtomicUsize,
-    commands: OnceLock<Weak<dyn IdleCommands>>,
+    blocks: u32,
+    floor: u64,
     state: Mutex<State>,
 }
 
+#[derive(Debug)]
 struct State {
-    used: Bitmap,
-    backed: Bitmap,
-    idle_since: Option<Instant>,
-    waiters: VecDeque<Waiter>,
-    next_ticket: u64,
+    ledger: Ledger,
+    runs: Runs,
+    backed: Vec<u64>,
+    backed_blocks: u32,
+    taken_blocks: u32,
+    /// No word from here on has a backed bit.
+    backed_end: usize,
 }
 
-struct Waiter {
-    ticket: u64,
-    waker: Waker,
-}
-
-/// Why an attempt failed.
-enum Shortage {
-    /// The area has no room; only its own commands can make some.
-    Area,
-    /// The pool has no memory, or it belongs to others first. Bytes wanted.
-    Pool(u64),
+/// Where an area lies and how it is cut.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    /// Bytes from the start of the mapping.
+    pub(crate) base: usize,
+    /// Bytes of a block.
+    pub(crate) block: usize,
+    /// Number of blocks.
+    pub(crate) blocks: u32,
+    /// Bytes that an idle shrink leaves.
+    pub(crate) floor: u64,
+    /// Every block is backed from the start and stays so.
+    pub(crate) fixed: bool,
 }
 
 impl Area {
+    /// An area nothing of which is taken; nothing is backed either, unless the layout is fixed.
     pub(crate) fn new(
         mapping: Arc<Mapping>,
-        data_off: usize,
-        block: usize,
-        floor: usize,
-        pool: &Pool,
-    ) -> Arc<Self> {
-        let blocks = (mapping.len() - data_off) / block;
-        let area = Arc::new(Self {
-            mapping,
-            data_off,
-            block,
-            blocks,
-            floor,
-            pool: pool.clone(),
-            id: pool.next_id(),
-            active: AtomicBool::new(false),
-            in_flight: AtomicUsize::new(0),
-            commands: OnceLock::new(),
-            state: Mutex::new(State {
-                used: Bitmap::new(blocks),
-                backed: Bitmap::new(blocks),
-                idle_since: None,
-                waiters: VecDeque::new(),
-                next_ticket: 0,
-            }),
-        });
-        pool.join(&area);
-        area
+        file: Arc<File>,
+        pool: Arc<PoolShared>,
+        tenant: Tenant,
+        layout: Layout,
+    ) -> Self {
+        let Layout { base, block, blocks, floor, fixed } = layout;
+        let ledger = Ledger::new(&mapping, base, block, blocks);
+        let words = (blocks as usize).div_ceil(64);
+        let runs = Runs::new(words, |word| ledger.word(word));
+        let mut backed = vec![0; words];
+        if fixed {
+            spans(0, blocks).for_each(|(word, mask)| backed[word] = mask);
+        }
+        let (backed_blocks, backed_end) = if fixed { (blocks, words) } else { (0, 0) };
+        let floor = if fixed { block as u64 * u64::from(blocks) } else { floor };
+        let state = Mutex::new(State { ledger, runs, backed, backed_blocks, taken_blocks: 0, backed_end });
+        Self { mapping, pool, tenant, file, base, block, blocks, floor, state }
     }
 
-    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
-        &self.mapping
+    /// Bytes of the whole area.
+    pub(crate) fn size(&self) -> u64 {
+        self.block as u64 * u64::from(self.blocks)
     }
 
-    /// Offset of the data area in the mapping.
-    pub(crate) fn data_off(&self) -> usize {
-        self.data_off
-    }
-
-    /// Bytes of a block.
+    /// Bytes of one block.
     pub(crate) fn block(&self) -> usize {
         self.block
     }
 
-    pub(crate) fn id(&self) -> u64 {
-        self.id
+    /// Bytes of the blocks that `len` bytes take; `None` when they are more than the area.
+    pub(crate) fn need(&self, len: usize) -> Option<u64> {
+        let blocks = len.div_ceil(self.block);
+        (blocks <= self.blocks as usize).then(|| blocks as u64 * self.block as u64)
     }
 
-    pub(crate) fn pool(&self) -> &Pool {
-        &self.pool
+    /// Bytes taken, and bytes backed.
+    pub(crate) fn usage(&self) -> (u64, u64) {
+        let state = self.lock();
+        let bytes = |blocks: u32| u64::from(blocks) * self.block as u64;
+        (bytes(state.taken_blocks), bytes(state.backed_blocks))
     }
 
-    pub(crate) fn set_commands(&self, commands: Weak<dyn IdleCommands>) {
-        // Set once, at creation.
-        let _ = self.commands.set(commands);
+    /// Takes blocks for `len` bytes that the pool has granted, so that they are there.
+    pub(crate) fn take(&self, len: usize) -> Held {
+        let count = len.div_ceil(self.block) as u32;
+        let mut state = self.lock();
+        let (held, newly_backed) = state.take(count);
+        drop(state);
+        debug_assert_eq!(held.iter().map(Run::count).sum::<u32>(), count, "granted blocks were not there");
+        if newly_backed > 0 {
+            // Memory that the pool lacks is punched elsewhere before anybody touches these blocks.
+            self.pool.charge_blocks(self.tenant, u64::from(newly_backed) * self.block as u64);
+        }
+        held
+    }
+
+    /// Frees blocks. They stay backed.
+    pub(crate) fn free(&self, held: Held) {
+        let mut bytes = 0;
+        let mut state = self.lock();
+        for run in held {
+            bytes += run.len() as u64;
+            state.free(run);
+        }
+        drop(state);
+        self.pool.release(self.tenant, bytes);
+    }
+
+    /// Punches free blocks, highest first, until `bytes` are given back or no more than `floor` is backed.
+    pub(crate) fn shrink(&self, bytes: u64, floor: u64) -> u64 {
+        self.punch(bytes, floor, false)
+    }
+
+    /// Punches free blocks down to the floor as long as no command takes any.
+    pub(crate) fn shrink_idle(&self) -> u64 {
+        self.punch(u64::MAX, self.floor, true)
+    }
+
+    fn punch(&self, bytes: u64, floor: u64, only_idle: bool) -> u64 {
+        let block = self.block as u64;
+        let mut freed = 0;
+        while freed < bytes {
+            let mut state = self.lock();
+            if only_idle && state.taken_blocks > 0 {
+                break;
+            }
+            let above = (u64::from(state.backed_blocks) * block).saturating_sub(floor) / block;
+            let wanted = (bytes - freed).min(PUNCH_AT_ONCE).div_ceil(block).min(above);
+            let blocks = state.punch(wanted as u32, |start, count| {
+                let offset = self.base + start as usize * self.block;
+                punch(&self.file, offset, count as usize * self.block).is_ok()
+            });
+            if blocks == 0 {
+                break;
+            }
+            freed += u64::from(blocks) * block;
+            // Still under the lock, so that nobody charges one of these blocks before it is discharged.
+            self.pool.discharge_blocks(self.tenant, u64::from(blocks) * block);
+        }
+        freed
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// (bytes backed, bytes used, waiting allocations)
-    pub(crate) fn figures(&self) -> (u64, u64, usize) {
-        let state = self.lock();
-        (
-            (state.backed.count() * self.block) as u64,
-            (state.used.count() * self.block) as u64,
-            state.waiters.len(),
-        )
-    }
-
-    /// Bytes of the whole area.
-    pub(crate) fn size(&self) -> u64 {
-        (self.blocks * self.block) as u64
-    }
-
-    /// Says that a command has come.
-    pub(crate) fn touch(&self) {
-        self.active.store(true, Ordering::Relaxed);
-    }
-
-    /// Blocks for `len` bytes, or `None` when the area or the pool could never hold them.
-    fn blocks_for(&self, len: usize) -> Option<usize> {
-        let blocks = len.div_ceil(self.block);
-        let bytes = blocks.checked_mul(self.block)? as u64;
-        (bytes <= self.pool.limit() && bytes <= self.size()).then_some(blocks)
-    }
-
-    /// Blocks now, or not at all. FIFO: refused while others wait.
-    pub(crate) fn try_allocate(self: &Arc<Self>, len: usize) -> Result<Extent, AllocateError> {
-        let count = self.blocks_for(len).ok_or(AllocateError::TooLarge)?;
-        if count == 0 {
-            return Ok(Extent::default());
+impl Drop for Area {
+    /// Nobody can allocate here any more: only what commands in flight still hold stays, until the memory is unmapped.
+    fn drop(&mut self) {
+        if self.floor < self.size() {
+            self.shrink(u64::MAX, 0);
         }
-        if !self.lock().waiters.is_empty() {
-            return Err(AllocateError::Exhausted);
-        }
-        self.attempt(count, len).map_err(|_shortage| AllocateError::Exhausted)
-    }
-
-    /// Like [`Self::try_allocate`], paid from a reserve as far as it goes.
-    pub(crate) fn allocate_from(
-        self: &Arc<Self>,
-        reserve: &mut Reserve,
-        len: usize,
-    ) -> Result<Extent, AllocateError> {
-        let count = self.blocks_for(len).ok_or(AllocateError::TooLarge)?;
-        if count == 0 {
-            return Ok(Extent::default());
-        }
-        let bytes = (count * self.block) as u64;
-        if reserve.remaining() as u64 >= bytes {
-            let mut state = self.lock();
-            if let Some(runs) = state.find(count) {
-                let fresh = runs.iter().map(|run| state.backed.clear_in(run)).sum::<usize>() * self.block;
-                reserve.spend(bytes, fresh as u64);
-                return Ok(self.take(&mut state, runs, count, len));
-            }
-            return Err(AllocateError::Exhausted);
-        }
-        self.try_allocate(len)
-    }
-
-    /// One attempt, with other LUNs' idle memory taken when the pool is used up.
-    fn attempt(self: &Arc<Self>, count: usize, len: usize) -> Result<Extent, Shortage> {
-        let mut result = self.attempt_once(count, len);
-        for _ in 0..2 {
-            let Err(Shortage::Pool(wanted)) = result else { break };
-            if !self.pool.admits(self.id, self.used_bytes(), (count * self.block) as u64)
-                || self.pool.reclaim(wanted, self.id) == 0
-            {
-                break;
-            }
-            result = self.attempt_once(count, len);
-        }
-        result
-    }
-
-    fn used_bytes(&self) -> u64 {
-        (self.lock().used.count() * self.block) as u64
-    }
-
-    fn attempt_once(self: &Arc<Self>, count: usize, len: usize) -> Result<Extent, Shortage> {
-        let mut state = self.lock();
-        let (used, bytes) = ((state.used.count() * self.block) as u64, (count * self.block) as u64);
-        if !self.pool.admits(self.id, used, bytes) {
-            return Err(Shortage::Pool(bytes));
-        }
-        let mut runs = state.find(count).ok_or(Shortage::Area)?;
-        let fresh: usize = runs.iter().map(|run| state.backed.clear_in(run)).sum();
-        if fresh > 0 && !self.pool.charge((fresh * self.block) as u64) {
-            // Blocks that have memory already, wherever they lie, and as few new ones as possible.
-            runs = state.used.lowest(count, Some(&state.backed));
-            let found: usize = runs.iter().map(|run| run.count).sum();
-            if found < count {
-                let missing = count - found;
-                let mixed = self.mix(&state, runs, missing);
-                runs = mixed.ok_or(Shortage::Pool((missing * self.block) as u64))?;
-            }
-        }
-        Ok(self.take(&mut state, runs, count, len))
-    }
-
-    /// Completes backed runs with `missing` unbacked blocks, if the pool pays for them.
-    fn mix(&self, state: &State, mut runs: Runs, missing: usize) -> Option<Runs> {
-        let fresh = state.unbacked(missing)?;
-        if !self.pool.charge((missing * self.block) as u64) {
-            return None;
-        }
-        runs.extend(fresh);
-        runs.sort_unstable_by_key(|run| run.first);
-        Some(merge(runs))
-    }
-
-    fn take(self: &Arc<Self>, state: &mut State, runs: Runs, count: usize, len: usize) -> Extent {
-        for run in &runs {
-            state.used.set(run);
-            state.backed.set(run);
-        }
-        self.pool.use_more((count * self.block) as u64);
-        self.touch();
-        Extent::new(Arc::clone(self), runs, len)
-    }
-
-    /// Takes an extent's blocks back; they stay backed.
-    pub(crate) fn free(&self, runs: Runs) {
-        let waker = {
-            let mut state = self.lock();
-            let freed: usize = runs.iter().map(|run| state.used.clear(run)).sum();
-            self.pool.use_less((freed * self.block) as u64);
-            state.waiters.front().map(|waiter| waiter.waker.clone())
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-        self.pool.wake_oldest(self.id);
-    }
-
-    /// Wakes whoever is first in line here.
-    pub(crate) fn wake_front(&self) {
-        let waker = self.lock().waiters.front().map(|waiter| waiter.waker.clone());
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    /// True when no command holds blocks or is on the ring.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.in_flight.load(Ordering::Relaxed) == 0 && self.lock().used.count() == 0
-    }
-
-    /// Gives back up to `wanted` bytes of free backed blocks, the highest first, leaving `keep` bytes backed.
-    pub(crate) fn shrink(&self, wanted: u64, keep: usize) -> u64 {
-        let mut state = self.lock();
-        let mut freed = 0;
-        let keep = keep / self.block;
-        while freed < wanted && state.backed.count() > keep {
-            let most = (usize::try_from(wanted - freed).unwrap_or(usize::MAX).div_ceil(self.block))
-                .min(state.backed.count() - keep);
-            let State { backed, used, .. } = &mut *state;
-            let Some(run) = backed.highest_run_not_in(used, most) else { break };
-            let start = self.data_off + run.first * self.block;
-            let bytes = run.count * self.block;
-            // Memory that could not be given back stays charged.
-            if self.mapping.punch(start..start + bytes).is_err() {
-                break;
-            }
-            state.backed.clear(&run);
-            freed += bytes as u64;
-        }
-        self.pool.discharge(freed);
-        freed
-    }
-
-    /// The once-a-second look: gives memory back when nothing was asked for `idle`.
-    pub(crate) fn shrink_idle(&self, idle: Duration, now: Instant) -> u64 {
-        let touched = self.active.swap(false, Ordering::Relaxed);
-        {
-            let mut state = self.lock();
-            if touched || state.used.count() > 0 || self.in_flight.load(Ordering::Relaxed) > 0 {
-                state.idle_since = None;
-                return 0;
-            }
-            let since = *state.idle_since.get_or_insert(now);
-            if now.duration_since(since) < idle {
-                return 0;
-            }
-        }
-        let commands = self.commands.get().and_then(Weak::upgrade).map_or(0, |commands| commands.shrink());
-        commands + self.shrink(u64::MAX, self.floor)
-    }
-
-    /// Backs the whole area now, whatever the pool says: a ring of the old, fixed kind, for comparison.
-    pub(crate) fn preallocate(&self) -> std::io::Result<()> {
-        let mut state = self.lock();
-        let all = Run { first: 0, count: state.backed.len() };
-        self.mapping.populate(self.data_off..self.data_off + all.count * self.block)?;
-        let fresh = state.backed.set(&all);
-        self.pool.charge_anyway((fresh * self.block) as u64);
-        Ok(())
     }
 }
 
 impl State {
-    /// The lowest contiguous run that fits, else the lowest free blocks.
-    fn find(&self, count: usize) -> Option<Runs> {
-        if let Some(run) = self.used.lowest_run(count) {
-            return Some(SmallVec::from_iter([run]));
+    fn take(&mut self, count: u32) -> (Held, u32) {
+        let (mut held, mut newly_backed, mut missing) = (Held::new(), 0, count);
+        while missing > 0 {
+            let ledger = &self.ledger;
+            let whole = self.runs.find(missing, |word| ledger.word(word));
+            let lowest = || self.runs.find(1, |word| ledger.word(word));
+            // In pieces, the lowest free blocks go first.
+            let Some(start) = (if held.is_empty() { whole } else { None }).or_else(lowest) else { break };
+            let len = if whole == Some(start) { missing } else { self.free_from(start, missing) };
+            let Some(run) = self.ledger.take(start, len) else { break };
+            newly_backed += self.back(start, start + len);
+            self.note(start, len);
+            self.taken_blocks += len;
+            missing -= len;
+            held.push(run);
         }
-        (self.used.len() - self.used.count() >= count).then(|| self.used.lowest(count, None))
+        (held, newly_backed)
     }
 
-    /// The lowest blocks that are neither used nor backed.
-    fn unbacked(&self, count: usize) -> Option<Runs> {
-        // A used block is always backed.
-        let runs = self.backed.lowest(count, None);
-        (runs.iter().map(|run| run.count).sum::<usize>() == count).then_some(runs)
-    }
-}
-
-/// Joins adjacent runs of a sorted list.
-fn merge(runs: Runs) -> Runs {
-    let mut merged: Runs = SmallVec::new();
-    for run in runs {
-        match merged.last_mut() {
-            Some(last) if last.first + last.count == run.first => last.count += run.count,
-            _ => merged.push(run),
+    /// Free blocks in a row from `start` on, at most `most`.
+    fn free_from(&self, start: u32, most: u32) -> u32 {
+        let mut len = 0;
+        while len < most {
+            let block = start + len;
+            let rest = self.ledger.word(block as usize / 64) >> (block % 64);
+            let free = rest.trailing_zeros().min(64 - block % 64);
+            len += free;
+            if free < 64 - block % 64 {
+                break;
+            }
         }
+        len.min(most)
     }
-    merged
-}
 
-impl Drop for Area {
-    fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let backed = (state.backed.count() * self.block) as u64;
-        self.pool.discharge(backed);
-        self.pool.leave(self.id);
+    fn free(&mut self, run: Run) {
+        let (start, count) = (run.start(), run.count());
+        self.ledger.give_back(run);
+        self.taken_blocks -= count;
+        self.note(start, count);
     }
-}
 
-impl fmt::Debug for Area {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Area").field("id", &self.id).field("block", &self.block).finish_non_exhaustive()
+    fn note(&mut self, start: u32, count: u32) {
+        let ledger = &self.ledger;
+        let (first, last) = (start as usize / 64, (start + count - 1) as usize / 64);
+        self.runs.update(first, last, |word| ledger.word(word));
+    }
+
+    /// Marks blocks as backed; how many were not.
+    fn back(&mut self, start: u32, end: u32) -> u32 {
+        let mut new = 0;
+        for (word, mask) in spans(start, end) {
+            new += (mask & !self.backed[word]).count_ones();
+            self.backed[word] |= mask;
+            self.backed_end = self.backed_end.max(word + 1);
+        }
+        self.backed_blocks += new;
+        new
+    }
+
+    /// Punches up to `wanted` free backed blocks, highest first, run by run; how many went.
+    fn punch(&mut self, wanted: u32, mut punch: impl FnMut(u32, u32) -> bool) -> u32 {
+        let mut done = 0;
+        // A run that is being gathered downwards: its start and length.
+        let mut run = (0, 0);
+        let mut word = self.backed_end;
+        let mut all_below = true;
+        while done + run.1 < wanted && word > 0 {
+            word -= 1;
+            let mut idle = self.backed[word] & !self.ledger.word(word);
+            while idle != 0 && done + run.1 < wanted {
+                let top = 63 - idle.leading_zeros();
+                let streak = (idle << (63 - top)).leading_ones().min(wanted - done - run.1);
+                let (start, end) = (word as u32 * 64 + top + 1 - streak, word as u32 * 64 + top + 1);
+                if run.1 > 0 && end != run.0 {
+                    done += self.unback(run, &mut punch);
+                    run = (0, 0);
+                }
+                run = (start, run.1 + streak);
+                for (_, mask) in spans(start - word as u32 * 64, end - word as u32 * 64) {
+                    idle &= !mask;
+                }
+            }
+            all_below &= self.backed[word] == 0;
+            if all_below {
+                self.backed_end = word;
+            }
+        }
+        done + self.unback(run, &mut punch)
+    }
+
+    fn unback(&mut self, (start, count): (u32, u32), punch: &mut impl FnMut(u32, u32) -> bool) -> u32 {
+        if count == 0 || !punch(start, count) {
+            return 0;
+        }
+        for (word, mask) in spans(start, start + count) {
+            self.backed[word] &= !mask;
+        }
+        self.backed_blocks -= count;
+        count
     }
 }

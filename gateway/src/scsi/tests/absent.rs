@@ -45,7 +45,7 @@ fn bytes(reply: Reply) -> Vec<u8> {
 
 #[test]
 fn inquiry_says_that_there_is_nothing() {
-    // SPC-4 6.6.2: peripheral qualifier 3, device type 1Fh.
+    // SPC-4, INQUIRY: peripheral qualifier 3, device type 1Fh.
     let mut nothing = Nothing::new();
     let data = bytes(nothing.run(&[0x12, 0, 0, 0, 255, 0]));
     assert_eq!((data.len(), data[0]), (96, 0x7F));
@@ -66,7 +66,7 @@ fn report_luns_has_the_inventory_of_the_initiator() {
 
 #[test]
 fn request_sense_has_the_reason_as_data() {
-    // SPC-4 6.39.
+    // SPC-4, REQUEST SENSE.
     let mut nothing = Nothing::new();
     assert_eq!(code(&bytes(nothing.run(&[3, 0, 0, 0, 252, 0]))), sense::LOGICAL_UNIT_NOT_SUPPORTED.code());
     assert_eq!(bytes(nothing.run(&[3, 1, 0, 0, 252, 0]))[..4], [0x72, 5, 0x25, 0]);
@@ -74,7 +74,7 @@ fn request_sense_has_the_reason_as_data() {
 
 #[test]
 fn everything_else_is_for_a_unit_that_is_not_there() {
-    // SAM-5 5.11. What ESXi takes for a permanent loss.
+    // SAM-5, incorrect logical unit selection. What ESXi takes for a permanent loss.
     let mut nothing = Nothing::new();
     for row in opcode::all().iter().filter(|row| row.attention == opcode::Attention::Reported) {
         let reply = nothing.run(row.usage);

@@ -1,5 +1,5 @@
-//! A unit with a sparse disk in memory that carries out its requests, and checks at every step that the engine keeps its side
-//! of the contracts with the lane and the disk.
+//! A unit with a sparse disk in memory that carries out its requests, and checks at every step that the engine keeps
+//! its side of the contracts with the lane and the disk.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,6 +73,8 @@ pub(super) struct Bench {
     pub(super) written: BTreeMap<u64, Vec<u8>>,
     /// Fails the next request.
     pub(super) fault: Option<Error>,
+    /// What the disk says of its allocation next, instead of the truth.
+    pub(super) extents: Option<Vec<AllocationExtent>>,
 }
 
 pub(super) fn geometry() -> Geometry {
@@ -100,7 +102,16 @@ impl Bench {
         let session = nexuses.enter(entry("iqn.2026-01.example:first"));
         let block = geometry.block_size as usize;
         let unit = Unit::new(Identity::from_serial(SERIAL), geometry, size, Arc::clone(&nexuses), settings);
-        let mut bench = Self { unit, nexuses, session, block, size, written: BTreeMap::new(), fault: None };
+        let mut bench = Self {
+            unit,
+            nexuses,
+            session,
+            block,
+            size,
+            written: BTreeMap::new(),
+            fault: None,
+            extents: None,
+        };
         bench.fails(&[0; 6], super::sense::POWER_ON_OCCURRED);
         bench
     }
@@ -169,6 +180,9 @@ impl Bench {
                     ended.status = reply.status;
                     ended.sense = reply.sense.to_vec();
                     ended.transfer = reply.transfer.unwrap_or(data.len());
+                    if data.direction == Direction::Out {
+                        assert!(matches!(reply.data_in, DataIn::None), "data-in where none can go");
+                    }
                     let carried = ended.transfer.min(data.len());
                     match reply.data_in {
                         DataIn::None => {}
@@ -189,7 +203,7 @@ impl Bench {
                     assert!(!io.is_empty(), "nothing to wait for: {cdb:02x?}");
                     assert!(exclusive.is_none() || turn == 0, "asked for in mid-course: {cdb:02x?}");
                     ended.exclusive |= exclusive.is_some();
-                    ended.io.extend(io.iter().map(|io| describe(io)));
+                    ended.io.extend(io.iter().map(describe));
                     let mut results: Vec<_> = io.into_iter().map(|io| self.carry_out(io, data)).collect();
                     step = self.unit.resume(then, &mut results, data);
                 }
@@ -244,7 +258,10 @@ impl Bench {
                 self.store(offset, &write);
             }
             Io::Flush => {}
-            Io::Allocation { offset, len, limit } => outcome.extents = self.allocation(offset, len, limit),
+            Io::Allocation { offset, len, limit } => {
+                let truth = self.allocation(offset, len, limit);
+                outcome.extents = self.extents.take().unwrap_or(truth);
+            }
         }
         Finished { result: Ok(outcome), buffer }
     }

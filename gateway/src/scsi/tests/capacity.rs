@@ -2,7 +2,7 @@
 
 use super::bench::{geometry, pattern};
 use super::{Bench, cdb16, sense};
-use crate::disk::{Error, Geometry, Provisioning};
+use crate::disk::{AllocationExtent, Error, Geometry, Provisioning};
 use crate::scsi::Settings;
 
 fn read_capacity_16(allocation: u32) -> [u8; 16] {
@@ -25,7 +25,7 @@ fn disk(geometry: Geometry, size: u64) -> Bench {
 
 #[test]
 fn read_capacity_names_the_last_block_and_the_block_length() {
-    // SBC-3 5.16 and 5.17.
+    // SBC-3, READ CAPACITY (10) and (16).
     let mut bench = Bench::new();
     assert_eq!(bench.reads(&READ_CAPACITY_10, 8), [0, 0, 0x7F, 0xFF, 0, 0, 2, 0]);
     let long = bench.reads(&read_capacity_16(32), 32);
@@ -73,7 +73,7 @@ fn read_capacity_16_is_cut_to_its_allocation_length() {
         assert_eq!(ended.data.len(), 32.min(allocation as usize));
         assert_eq!(ended.transfer, 32.min(allocation as usize));
     }
-    // SBC-3 5.16: PMI and the LBA are obsolete.
+    // SBC-3, READ CAPACITY (10): PMI and the LBA are obsolete.
     let mut pmi = READ_CAPACITY_10;
     pmi[8] = 1;
     bench.fails(&pmi, sense::INVALID_FIELD_IN_CDB);
@@ -86,7 +86,7 @@ fn an_empty_disk_has_no_last_block_to_name() {
     bench.fails(&super::cdb10(0x28, 0, 1), sense::LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE);
 }
 
-/// (lba, blocks, provisioning status) of each descriptor (SBC-3 5.4.2).
+/// (lba, blocks, provisioning status) of each LBA status descriptor (SBC-3).
 fn descriptors(data: &[u8]) -> Vec<(u64, u32, u8)> {
     let length = u32::from_be_bytes(data[..4].try_into().unwrap()) as usize;
     assert_eq!(length + 4, data.len());
@@ -141,4 +141,17 @@ fn get_lba_status_looks_only_so_far_at_a_time() {
     assert_eq!(descriptors(&bench.reads(&lba_status(7, 1024), 1024)), [(7, 1 << 20, 0)]);
     let mut thick = disk(Geometry { provisioning: None, ..geometry() }, 1 << 20);
     thick.fails(&lba_status(0, 24), sense::INVALID_COMMAND_OPERATION_CODE);
+}
+
+#[test]
+fn a_block_that_is_allocated_in_part_is_mapped() {
+    let mut bench = Bench::new();
+    let extents = [(0..700, true), (700..1500, false), (1500..2048, true), (2048..1 << 24, false)];
+    let extents = extents.map(|(range, allocated)| AllocationExtent { range, allocated });
+    bench.extents = Some(extents.to_vec());
+    let expected = [(0, 2, 0), (2, 2, 0), (4, 32764, 1)];
+    assert_eq!(descriptors(&bench.reads(&lba_status(0, 1024), 1024)), expected);
+    // Nothing said, nothing lost.
+    bench.extents = Some(Vec::new());
+    assert_eq!(descriptors(&bench.reads(&lba_status(5, 1024), 1024)), [(5, 32763, 0)]);
 }

@@ -22,7 +22,7 @@ fn bench(native: u32) -> (Bench, Vec<u8>, Vec<u8>) {
 
 #[test]
 fn equal_blocks_are_replaced_by_the_store_where_it_can_and_by_the_gateway_where_it_cannot() {
-    // SBC-3 5.2: data-out is what must be there, then what shall be there.
+    // SBC-3, COMPARE AND WRITE: data-out is what must be there, then what shall be there.
     let (mut bench, old, new) = bench(512);
     let ended = bench.writes(&caw(1, 1), &[&old[512..1024], &new[..512]].concat());
     assert_eq!((ended.io, ended.exclusive), (vec!["caw 512+512".into()], false));
@@ -52,7 +52,7 @@ fn a_miscompare_changes_nothing_and_says_at_which_byte() {
 
 #[test]
 fn no_blocks_are_no_error_and_too_many_are() {
-    // SBC-3 5.2: at most MAXIMUM COMPARE AND WRITE LENGTH, which is 128 here.
+    // SBC-3, COMPARE AND WRITE: at most MAXIMUM COMPARE AND WRITE LENGTH, which is 128 here.
     let (mut bench, ..) = bench(512);
     assert!(bench.passes(&caw(0, 0)).io.is_empty());
     bench.writes(&caw(1024, 128), &vec![0; 2 * 128 * 512]);
@@ -96,7 +96,7 @@ fn store_errors_are_read_or_write_errors_by_where_they_strike() {
 
 #[test]
 fn orwrite_ors_the_data_into_the_medium_with_the_range_held() {
-    // SBC-3 5.8.
+    // SBC-3, ORWRITE (16).
     let mut bench = Bench::new();
     let (medium, data) = (pattern(9 * 512), vec![0xA6; 9 * 512]);
     bench.store(512, &medium);

@@ -25,7 +25,7 @@ fn reports(bench: &mut Bench, session: &Handle, conditions: &[Sense]) {
 
 #[test]
 fn a_new_nexus_hears_of_the_power_on_once() {
-    // SAM-5 5.14.1; the bench has seen it for the first nexus.
+    // SAM-5, unit attention conditions; the bench has seen it for the first nexus.
     let mut bench = Bench::new();
     let first = bench.session.clone();
     reports(&mut bench, &first, &[]);
@@ -35,7 +35,7 @@ fn a_new_nexus_hears_of_the_power_on_once() {
 
 #[test]
 fn inquiry_and_report_luns_pass_a_unit_attention_and_leave_it() {
-    // SPC-4 6.6.1 and 6.33.
+    // SPC-4, INQUIRY and REPORT LUNS.
     let mut bench = Bench::new();
     let other = bench.nexuses.enter(entry("iqn.2026-01.example:other"));
     for cdb in [&[0x12, 0, 0, 0, 96, 0][..], &[0xA0, 0, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0]] {
@@ -46,7 +46,7 @@ fn inquiry_and_report_luns_pass_a_unit_attention_and_leave_it() {
 
 #[test]
 fn request_sense_returns_the_unit_attention_as_data_and_clears_it() {
-    // SPC-4 6.39, SAM-5 5.14.1.
+    // SPC-4, REQUEST SENSE; SAM-5, unit attention conditions.
     let mut bench = Bench::new();
     let other = bench.nexuses.enter(entry("iqn.2026-01.example:other"));
     let request = |bench: &mut Bench, descriptor| {
@@ -66,7 +66,7 @@ fn a_command_that_meets_a_unit_attention_does_nothing_else() {
     bench.unit.resized(8 << 20);
     let ended = bench.fails_with(&cdb10(0x2A, 0, 1), &pattern(512), sense::CAPACITY_DATA_HAS_CHANGED);
     assert!(ended.io.is_empty());
-    // An unknown operation code too (SAM-5 5.14.1: every command but three).
+    // An unknown operation code too (SAM-5: every command but three).
     bench.unit.resized(4 << 20);
     bench.fails(&[0xC0; 6], sense::CAPACITY_DATA_HAS_CHANGED);
     bench.fails(&[0xC0; 6], sense::INVALID_COMMAND_OPERATION_CODE);
@@ -106,7 +106,7 @@ fn conditions_queue_in_order_and_never_twice() {
 
 #[test]
 fn a_reset_replaces_what_was_pending() {
-    // SAM-5 5.14.2.
+    // SAM-5: a reset clears what was pending before it.
     let mut bench = Bench::new();
     let second = bench.second();
     let newcomer = bench.nexuses.enter(entry("iqn.2026-01.example:new"));
@@ -158,7 +158,7 @@ fn writing_commands() -> Vec<(Vec<u8>, Vec<u8>)> {
 
 #[test]
 fn nothing_writes_to_a_unit_that_is_write_protected_for_whatever_reason() {
-    // SBC-3 4.12: WRITE PROTECTED.
+    // SBC-3, write protection: WRITE PROTECTED.
     let mut protected = vec![
         Bench::with(Geometry { read_only: true, ..geometry() }, Settings::default(), 1 << 20),
         Bench::with(geometry(), Settings { write_protected: true, ..Settings::default() }, 1 << 20),

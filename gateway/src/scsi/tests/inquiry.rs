@@ -13,7 +13,7 @@ fn inquiry(page: Option<u8>, allocation: u16) -> [u8; 6] {
 
 fn page(bench: &mut Bench, code: u8) -> Vec<u8> {
     let page = bench.reads(&inquiry(Some(code), 1024), 1024);
-    // SPC-4 7.8: device type, page code, PAGE LENGTH.
+    // SPC-4, VPD page format: device type, page code, PAGE LENGTH.
     assert_eq!(page[..2], [0x00, code]);
     assert_eq!(usize::from(u16::from_be_bytes([page[2], page[3]])) + 4, page.len());
     page
@@ -25,7 +25,7 @@ fn u32_at(page: &[u8], at: usize) -> u32 {
 
 #[test]
 fn standard_data_says_what_the_unit_is() {
-    // SPC-4 6.6.2.
+    // SPC-4, standard INQUIRY data.
     let mut bench = Bench::new();
     let data = bench.reads(&inquiry(None, 255), 255);
     assert_eq!(data.len(), 96);
@@ -72,7 +72,7 @@ fn the_supported_pages_are_ascending_and_all_there() {
 
 #[test]
 fn the_identification_page_names_unit_port_and_target() {
-    // SPC-4 7.8.6.
+    // SPC-4, Device Identification page; NAA, T10 vendor ID, relative target port, SCSI name strings.
     let mut bench = Bench::new();
     let page = page(&mut bench, 0x83);
     let mut designators = Vec::new();
@@ -87,7 +87,7 @@ fn the_identification_page_names_unit_port_and_target() {
     assert_eq!(designators[0], (0x01, 0x03, naa.to_vec()));
     assert_eq!(designators[1], (0x02, 0x01, format!("LIO-ORG {SERIAL}").into_bytes()));
     assert_eq!(designators[2], (0x51, 0x94, vec![0, 0, 0, 3]));
-    // SPC-4 7.8.6.11: NUL-terminated, a multiple of four.
+    // SPC-4, SCSI name string designator: NUL-terminated, a multiple of four.
     assert_eq!(designators[3], (0x53, 0x98, b"iqn.2026-01.example:target,t,0x0003\0".to_vec()));
     assert_eq!(designators[4], (0x53, 0xA8, b"iqn.2026-01.example:target\0\0".to_vec()));
     assert_eq!(designators.len(), 5);
@@ -102,7 +102,7 @@ fn a_sender_without_a_name_learns_nothing_of_ports() {
 
 #[test]
 fn block_limits_are_those_the_commands_keep_to() {
-    // SBC-3 6.6.4.
+    // SBC-3, Block Limits page.
     let mut bench = Bench::new();
     let page = page(&mut bench, 0xB0);
     assert_eq!(page.len(), 64);
@@ -129,7 +129,7 @@ fn block_limits_of_a_4096_byte_disk_that_is_fully_provisioned() {
 
 #[test]
 fn the_provisioning_page_says_thin_and_which_ways_there_are_to_unmap() {
-    // SBC-3 6.6.5: LBPU, LBPWS, LBPWS10, LBPRZ; PROVISIONING TYPE 2.
+    // SBC-3, Logical Block Provisioning page: LBPU, LBPWS, LBPWS10, LBPRZ; PROVISIONING TYPE 2.
     let mut bench = Bench::new();
     assert_eq!(page(&mut bench, 0xB2)[4..], [0, 0xE4, 2, 0]);
     let provisioning = Some(Provisioning { granularity: 1 << 20, alignment: 512, reads_zero: false });
@@ -159,7 +159,7 @@ fn report_luns(select: u8, allocation: u32) -> [u8; 12] {
 
 #[test]
 fn report_luns_lists_what_this_initiator_may_see() {
-    // SPC-4 6.33, SAM-5 4.7.7.
+    // SPC-4, REPORT LUNS; SAM-5, single level LUN structure.
     let mut bench = Bench::new();
     let list = bench.reads(&report_luns(0, 1024), 1024);
     assert_eq!(list[..8], [0, 0, 0, 24, 0, 0, 0, 0]);

@@ -33,7 +33,7 @@ fn changed(bench: &mut Bench, code: u8, change: impl FnOnce(&mut [u8])) -> Vec<u
 
 #[test]
 fn the_pages_are_those_of_the_standards() {
-    // SBC-3 6.5.8, 6.5.5, SPC-4 7.5.8, 7.5.12.
+    // SBC-3, Read-Write Error Recovery and Caching; SPC-4, Control and Informational Exceptions Control.
     let mut bench = Bench::new();
     assert_eq!(page(&mut bench, 0x01), [0x01, 0x0A, 0xC0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(page(&mut bench, 0x08)[..4], [0x08, 0x12, 0x04, 0]);
@@ -84,7 +84,7 @@ fn default_values_stay_when_current_ones_change_and_come_back_with_a_reset() {
 
 #[test]
 fn headers_and_block_descriptors_have_the_form_the_cdb_asks_for() {
-    // SPC-4 7.5.5, SBC-3 6.5.2.
+    // SPC-4, mode parameter header; SBC-3, block descriptors.
     let mut bench = Bench::new();
     let six = bench.reads(&[0x1A, 0, 0x0A, 0, 255, 0], 255);
     assert_eq!(six[..12], [23, 0, 0x10, 8, 0, 0, 0x80, 0, 0, 0, 2, 0]);
@@ -139,7 +139,7 @@ fn d_sense_turns_sense_data_into_descriptors() {
 
 #[test]
 fn a_change_is_news_to_the_other_initiators_only() {
-    // SPC-4 6.12: MODE PARAMETERS CHANGED for every other nexus.
+    // SPC-4, MODE SELECT: MODE PARAMETERS CHANGED for every other nexus.
     let mut bench = Bench::new();
     let second = bench.second();
     let list = changed(&mut bench, 0x08, |page| page[2] = 0);

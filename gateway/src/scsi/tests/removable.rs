@@ -18,7 +18,7 @@ fn removable() -> Bench {
 
 #[test]
 fn a_removable_medium_is_ejected_and_loaded() {
-    // SBC-3 5.25.
+    // SBC-3, START STOP UNIT.
     let mut bench = removable();
     for immed in [0, 1] {
         let (mut eject, mut load) = (EJECT, LOAD);
@@ -60,7 +60,7 @@ fn a_loaded_medium_is_news_to_the_other_initiators() {
 
 #[test]
 fn no_initiator_can_eject_what_any_holds_in() {
-    // SBC-3 5.15.
+    // SBC-3, PREVENT ALLOW MEDIUM REMOVAL.
     let mut bench = removable();
     let second = bench.second();
     bench.passes(&PREVENT);
@@ -116,7 +116,7 @@ fn a_fixed_disk_starts_and_stops_but_does_not_let_go() {
 
 #[test]
 fn the_default_self_test_passes_and_there_is_no_other() {
-    // SPC-4 6.42.
+    // SPC-4, SEND DIAGNOSTIC.
     let mut bench = Bench::new();
     bench.passes(&[0x1D, 0x04, 0, 0, 0, 0]);
     bench.fails(&[0x1D, 0x20, 0, 0, 0, 0], sense::INVALID_FIELD_IN_CDB);

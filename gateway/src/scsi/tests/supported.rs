@@ -7,7 +7,7 @@ use crate::scsi::Settings;
 use crate::scsi::opcode::{self, Class};
 use crate::scsi::step::status;
 
-/// REPORT SUPPORTED OPERATION CODES (SPC-4 6.35.1).
+/// REPORT SUPPORTED OPERATION CODES (SPC-4).
 fn rsoc(options: u8, code: u8, action: u16, allocation: u32) -> [u8; 12] {
     let mut cdb = cdb12(0xA3, 0, allocation);
     (cdb[1], cdb[2], cdb[3]) = (0x0C, options, code);
@@ -26,7 +26,7 @@ fn units() -> Vec<Bench> {
     ]
 }
 
-/// (operation code, service action, CDB length) of the all_commands format (SPC-4 6.35.2).
+/// (operation code, service action, CDB length) of the all_commands format (SPC-4).
 fn every_command(bench: &mut Bench) -> Vec<(u8, Option<u16>, usize)> {
     let data = bench.reads(&rsoc(0, 0, 0, 65536), 65536);
     assert_eq!(u32::from_be_bytes(data[..4].try_into().unwrap()) as usize + 4, data.len());
@@ -55,7 +55,7 @@ fn a_command_is_accepted_if_and_only_if_it_is_reported() {
         for code in 0..=255 {
             let own: Vec<_> = reported.iter().filter(|row| row.0 == code).collect();
             for action in 0..32 {
-                let listed = own.iter().any(|row| row.1.is_none_or(|own| own == action.into()));
+                let listed = own.iter().any(|row| row.1.is_none_or(|own| own == u16::from(action)));
                 // Byte 1 is not a service action of codes that have none: a zero there is enough.
                 if action == 0 || own.is_empty() || own[0].1.is_some() {
                     assert_eq!(accepts(&mut bench, code, action), listed, "{code:02x}/{action:02x}");
@@ -67,7 +67,7 @@ fn a_command_is_accepted_if_and_only_if_it_is_reported() {
 
 #[test]
 fn the_one_command_format_agrees_with_the_list_and_shows_the_usage_map() {
-    // SPC-4 6.35.3: SUPPORT 011b with the map, 001b without.
+    // SPC-4, one_command format: SUPPORT 011b with the map, 001b without.
     for mut bench in units() {
         let reported = every_command(&mut bench);
         for row in opcode::all() {
@@ -96,7 +96,7 @@ fn the_one_command_format_agrees_with_the_list_and_shows_the_usage_map() {
 
 #[test]
 fn reporting_options_that_do_not_fit_the_operation_code_are_refused() {
-    // SPC-4 table 263.
+    // SPC-4, REPORTING OPTIONS field.
     let mut bench = Bench::new();
     bench.fails(&rsoc(1, 0x9E, 0, 64), sense::INVALID_FIELD_IN_CDB);
     bench.fails(&rsoc(2, 0x28, 0, 64), sense::INVALID_FIELD_IN_CDB);
@@ -132,7 +132,7 @@ fn reports_are_cut_to_the_allocation_length() {
 
 #[test]
 fn a_bit_that_the_usage_map_does_not_have_is_refused_by_name() {
-    // SPC-4 4.3.3 and 4.5.2.4.2; the map and the check are one.
+    // SPC-4, reserved fields and field pointers; the map and the check are one.
     for mut bench in units() {
         for (code, action, length) in every_command(&mut bench) {
             let mut cdb = vec![0; length];
@@ -173,7 +173,7 @@ fn the_table_is_ordered_and_its_labels_are_distinct() {
     assert_eq!(names.len(), rows.len());
     for row in rows {
         assert_eq!(row.usage[0], row.code);
-        // SPC-4 4.2.5.1: the group code fixes the length.
+        // SPC-4, GROUP CODE: the group code fixes the length.
         let length = [6, 10, 10, 0, 16, 12, 0, 0][usize::from(row.code >> 5)];
         assert_eq!(row.usage.len(), length, "{}", row.name);
         assert!(opcode::find(row.usage).is_some_and(|found| std::ptr::eq(found, row)));
@@ -188,7 +188,7 @@ fn the_table_is_ordered_and_its_labels_are_distinct() {
 
 #[test]
 fn task_management_functions_are_reported_in_both_forms() {
-    // SPC-4 6.36.
+    // SPC-4, REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS.
     let mut bench = Bench::new();
     let mut cdb = cdb12(0xA3, 0, 64);
     cdb[1] = 0x0D;

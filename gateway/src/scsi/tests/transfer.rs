@@ -23,7 +23,7 @@ fn every_write_is_read_back_by_every_read() {
 
 #[test]
 fn a_length_of_zero_is_256_blocks_in_the_six_byte_cdbs_and_none_in_the_others() {
-    // SBC-3 5.11 and 5.29 against 5.12.
+    // SBC-3, READ (6) and WRITE (6) against READ (10).
     let mut bench = Bench::new();
     let data = pattern(256 * 512);
     assert_eq!(bench.writes(&cdb6(0x0A, 0, 0), &data).io, ["write 0+131072"]);
@@ -43,7 +43,7 @@ fn the_address_of_read_6_has_21_bits() {
 
 #[test]
 fn no_access_reaches_beyond_the_last_block() {
-    // SBC-3 4.6: LBA OUT OF RANGE.
+    // SBC-3, access beyond the capacity: LBA OUT OF RANGE.
     let mut bench = Bench::new();
     let last = (16 << 20) / 512 - 1;
     bench.reads(&cdb10(0x28, last, 1), 512);
@@ -62,7 +62,7 @@ fn no_access_reaches_beyond_the_last_block() {
 
 #[test]
 fn more_than_maximum_transfer_length_is_refused() {
-    // SBC-3 6.6.4.
+    // SBC-3, Block Limits page.
     let mut bench = Bench::new();
     bench.fails(&cdb16(0x88, 0, 16385), sense::INVALID_FIELD_IN_CDB);
     assert_eq!(bench.reads(&cdb16(0x88, 0, 16384), 8 << 20).len(), 8 << 20);
@@ -89,7 +89,7 @@ fn protection_fields_and_reserved_bits_are_refused_and_dpo_fua_group_accepted() 
             let mut cdb = cdb10(code, 0, 1);
             cdb[1] = protect << 5;
             let ended = bench.fails_with(&cdb, &pattern(512), sense::INVALID_FIELD_IN_CDB);
-            // SPC-4 4.5.2.4.2: the field pointer names byte 1 of the CDB.
+            // SPC-4, field pointer sense key specific data: the field pointer names byte 1 of the CDB.
             assert_eq!(ended.sense[15] & 0xC0, 0xC0);
             assert_eq!(ended.sense[16..18], [0, 1]);
         }
@@ -111,7 +111,7 @@ fn fua_reaches_the_disk_and_so_does_a_cache_that_was_turned_off() {
     fua[1] = 0x08;
     assert_eq!(bench.writes(&fua, &pattern(512)).io, ["write 0+512 fua"]);
     assert_eq!(bench.writes(&cdb10(0x2A, 0, 1), &pattern(512)).io, ["write 0+512"]);
-    // SBC-3 6.5.5: WCE zero.
+    // SBC-3, Caching mode page: WCE zero.
     let mut select = vec![0; 4];
     select.extend_from_slice(&[0x08, 0x12]);
     select.extend_from_slice(&[0; 18]);
@@ -154,10 +154,13 @@ fn a_write_whose_buffer_is_room_for_data_in_stores_nothing_of_it() {
     let ended = bench.run(&cdb10(0x2A, 0, 1), &mut room_of(512));
     assert_eq!(ended.status, status::GOOD);
     assert!(bench.written.is_empty());
+    // Nor is what the room last held taken for data-in.
+    assert_eq!((ended.transfer, ended.data.len()), (0, 0));
     // The reverse: a READ sent with data-out is carried out, and returns nothing.
     let mut data = Buffer { bytes: pattern(512), direction: Direction::Out };
     let ended = bench.run(&cdb10(0x28, 0, 1), &mut data);
-    assert_eq!((ended.status, ended.data.len(), data.bytes), (status::GOOD, 0, pattern(512)));
+    assert_eq!((ended.status, ended.transfer, ended.data.len()), (status::GOOD, 0, 0));
+    assert_eq!(data.bytes, pattern(512));
 }
 
 #[test]

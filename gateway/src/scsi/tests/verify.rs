@@ -5,7 +5,7 @@ use super::{Bench, cdb10, cdb12, cdb16, sense};
 use crate::disk::Error;
 use crate::scsi::step::status;
 
-/// Sets BYTCHK (SBC-3 table 113).
+/// Sets BYTCHK (SBC-3, VERIFY (10)).
 fn bytchk<const N: usize>(mut cdb: [u8; N], value: u8) -> [u8; N] {
     cdb[1] |= value << 1;
     cdb

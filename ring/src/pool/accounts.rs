@@ -1,0 +1,456 @@
+//! The books of the pool: who holds what, and who may have more. Pure arithmetic behind one lock.
+//!
+//! *Held* bytes are granted to commands; *backed* bytes are resident (held ones and free ones that are still hot). Grants
+//! are decided on held bytes alone, since everything else can be punched; memory is then made to follow.
+//!
+//! A request of LUN *i* for `need` bytes is judged, in this order:
+//!
+//! 1. the LUN's own area must have room;
+//! 2. `held + command areas + reservations + need` must stay within the limit;
+//! 3. up to its *reserve* (`min(largest command, limit / LUNs)`) a LUN is then served;
+//! 4. above it, the unused reserves of the other LUNs stay untouched (as far as they make up half of the limit: with many
+//!    LUNs under a small limit the other half is shared), so that a LUN whose disk hangs cannot starve the others;
+//! 5. while another LUN waits, nobody goes beyond its *fair share* (limit / LUNs that hold or wait), except for the only
+//!    command of a LUN;
+//! 6. nor past a LUN that asked before.
+//!
+//! A LUN that holds nothing and is first in line may look past reservations and reserves (2, 4), and past the command
+//! areas too when nobody holds anything: so every command that is within the limit is served sooner or later, whatever
+//! the limit. A command beyond the limit is refused at once.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Weak;
+use std::task::Waker;
+use std::time::Instant;
+
+use super::{CommandPages, PoolUsage, Tenant};
+use crate::AllocateError;
+use crate::area::Area;
+
+/// Order of arrival of waiting requests, over all LUNs.
+pub(crate) type Ticket = u64;
+
+/// One LUN's page of the books. Bytes.
+#[derive(Debug)]
+pub(super) struct Account {
+    pub(super) held: u64,
+    /// Resident bytes of the data area.
+    pub(super) backed: u64,
+    /// Resident bytes of the command area.
+    pub(super) command: u64,
+    /// Size of the data area.
+    area: u64,
+    largest: u64,
+    reserve: u64,
+    /// Preallocated: charged once as a whole, its grants are free.
+    fixed: bool,
+    /// Waits for the pool (and not for its own area, nor for its share).
+    contends: bool,
+    queue: VecDeque<Ticket>,
+    pub(super) idle_since: Instant,
+    pub(super) blocks: Weak<Area>,
+    pub(super) pages: Option<Weak<dyn CommandPages>>,
+}
+
+/// Size of a new LUN. Bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) area: u64,
+    pub(crate) largest: u64,
+    pub(crate) command: u64,
+    pub(crate) fixed: bool,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    tenant: Tenant,
+    need: u64,
+    waker: Option<Waker>,
+    state: Waiting,
+}
+
+/// Where a waiting request stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiting {
+    /// In line.
+    InLine,
+    /// The bytes are its own.
+    Granted,
+    /// The limit fell below it.
+    TooLarge,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Grant,
+    /// The LUN's own area is full.
+    AreaFull,
+    /// The pool is used up, or somebody was first.
+    Contended,
+    /// The LUN has its share.
+    OverShare,
+}
+
+/// The books; see the module.
+#[derive(Debug)]
+pub(super) struct Accounts {
+    pub(super) limit: u64,
+    /// Resident bytes of all LUNs.
+    pub(super) charged: u64,
+    /// Of them, of command areas and of preallocated areas: never available to grants.
+    base: u64,
+    /// Granted bytes, without those of preallocated areas.
+    held: u64,
+    held_fixed: u64,
+    pub(super) reserved: u64,
+    /// Sum of the reserves, and of what is held within them.
+    reserves: u64,
+    covered: u64,
+    /// LUNs that hold or wait.
+    active: u64,
+    contending: usize,
+    pub(super) luns: Vec<Option<Account>>,
+    count: u64,
+    waiters: BTreeMap<Ticket, Waiter>,
+    /// First waiting request of each LUN.
+    heads: BTreeMap<Ticket, Tenant>,
+    next_ticket: Ticket,
+}
+
+impl Accounts {
+    pub(super) fn new(limit: u64) -> Self {
+        Self {
+            limit,
+            charged: 0,
+            base: 0,
+            held: 0,
+            held_fixed: 0,
+            reserved: 0,
+            reserves: 0,
+            covered: 0,
+            active: 0,
+            contending: 0,
+            luns: Vec::new(),
+            count: 0,
+            waiters: BTreeMap::new(),
+            heads: BTreeMap::new(),
+            next_ticket: 0,
+        }
+    }
+
+    /// Opens a page for a LUN.
+    pub(super) fn open(&mut self, terms: Terms) -> Tenant {
+        let backed = if terms.fixed { terms.area } else { 0 };
+        let account = Account {
+            held: 0,
+            backed,
+            command: terms.command,
+            area: terms.area,
+            largest: terms.largest,
+            reserve: 0,
+            fixed: terms.fixed,
+            contends: false,
+            queue: VecDeque::new(),
+            idle_since: Instant::now(),
+            blocks: Weak::new(),
+            pages: None,
+        };
+        self.charged += backed + terms.command;
+        self.base += backed + terms.command;
+        self.count += 1;
+        let free = self.luns.iter().position(Option::is_none).unwrap_or(self.luns.len());
+        if free == self.luns.len() {
+            self.luns.push(None);
+        }
+        self.luns[free] = Some(account);
+        self.set_reserves();
+        Tenant(free)
+    }
+
+    /// Closes a LUN's page: its memory is gone.
+    pub(super) fn close(&mut self, tenant: Tenant) {
+        debug_assert!(self.account(tenant).queue.is_empty(), "a waiting request keeps its area mapped");
+        let held = self.account(tenant).held;
+        self.give_back(tenant, held);
+        let Some(account) = self.luns[tenant.0].take() else { return };
+        self.charged -= account.backed + account.command;
+        self.base -= account.command + if account.fixed { account.backed } else { 0 };
+        self.reserves -= account.reserve;
+        self.count -= 1;
+        self.set_reserves();
+    }
+
+    /// Recomputes every reserve after the limit or the number of LUNs changed.
+    pub(super) fn set_reserves(&mut self) {
+        let each = self.limit / self.count.max(1);
+        (self.reserves, self.covered) = (0, 0);
+        for account in self.luns.iter_mut().flatten() {
+            account.reserve = if account.fixed { 0 } else { account.largest.min(each) };
+            self.reserves += account.reserve;
+            self.covered += account.held.min(account.reserve);
+        }
+    }
+
+    pub(super) fn account(&mut self, tenant: Tenant) -> &mut Account {
+        self.luns[tenant.0].as_mut().expect("a tenant's account is open until its memory is unmapped")
+    }
+
+    fn view(&self, tenant: Tenant) -> &Account {
+        self.luns[tenant.0].as_ref().expect("a tenant's account is open until its memory is unmapped")
+    }
+
+    fn judge(&self, tenant: Tenant, need: u64, blocked: bool) -> Verdict {
+        let account = self.view(tenant);
+        let after = account.held + need;
+        if after > account.area {
+            return Verdict::AreaFull;
+        }
+        if account.fixed {
+            return Verdict::Grant;
+        }
+        let total = self.base + self.held + need;
+        let first = account.held == 0 && !blocked && (total <= self.limit || self.held == 0);
+        if total + self.reserved > self.limit && !first {
+            return Verdict::Contended;
+        }
+        if after <= account.reserve {
+            return Verdict::Grant;
+        }
+        let own = account.reserve - account.held.min(account.reserve);
+        let aside = (self.reserves - self.covered - own).min(self.limit / 2);
+        if total + self.reserved + aside > self.limit && !first {
+            return Verdict::Contended;
+        }
+        if self.contending > usize::from(account.contends) && account.held > 0 {
+            let active = self.active + u64::from(!account.is_active());
+            if after > (self.limit / active.max(1)).max(account.reserve) {
+                return Verdict::OverShare;
+            }
+        }
+        if blocked { Verdict::Contended } else { Verdict::Grant }
+    }
+
+    fn grant(&mut self, tenant: Tenant, need: u64) {
+        let account = self.account(tenant);
+        let (was_active, fixed) = (account.is_active(), account.fixed);
+        let before = account.held.min(account.reserve);
+        account.held += need;
+        let covered = account.held.min(account.reserve) - before;
+        self.active += u64::from(!was_active);
+        self.covered += covered;
+        *(if fixed { &mut self.held_fixed } else { &mut self.held }) += need;
+    }
+
+    /// Takes granted bytes back.
+    pub(super) fn give_back(&mut self, tenant: Tenant, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let account = self.account(tenant);
+        let before = account.held.min(account.reserve);
+        account.held -= bytes;
+        if account.held == 0 {
+            account.idle_since = Instant::now();
+        }
+        let covered = before - account.held.min(account.reserve);
+        let (active, fixed) = (account.is_active(), account.fixed);
+        self.active -= u64::from(!active);
+        self.covered -= covered;
+        *(if fixed { &mut self.held_fixed } else { &mut self.held }) -= bytes;
+    }
+
+    /// Grants at once or not at all.
+    pub(super) fn try_grant(&mut self, tenant: Tenant, need: u64) -> Result<(), AllocateError> {
+        if need > self.limit {
+            return Err(AllocateError::TooLarge);
+        }
+        let first = self.view(tenant).queue.is_empty();
+        if !first || self.judge(tenant, need, self.contending > 0) != Verdict::Grant {
+            return Err(AllocateError::Exhausted);
+        }
+        self.grant(tenant, need);
+        Ok(())
+    }
+
+    /// Grants out of a reservation of `paid` bytes: only the LUN's own area can be too full.
+    pub(super) fn grant_reserved(&mut self, tenant: Tenant, need: u64, paid: u64) -> bool {
+        let rest = need - paid;
+        let account = self.view(tenant);
+        let room = account.held + need <= account.area;
+        if !room || (rest > 0 && !matches!(self.judge(tenant, rest, self.contending > 0), Verdict::Grant)) {
+            return false;
+        }
+        self.reserved -= paid;
+        self.grant(tenant, need);
+        true
+    }
+
+    /// True when `bytes` may be set aside without touching anybody's reserve, and nobody waits.
+    pub(super) fn may_reserve(&self, bytes: u64) -> bool {
+        let aside = (self.reserves - self.covered).min(self.limit / 2);
+        let total = self.base.saturating_add(self.held).saturating_add(self.reserved).saturating_add(aside);
+        self.contending == 0 && total.saturating_add(bytes) <= self.limit
+    }
+
+    /// Puts a request in line.
+    pub(super) fn enqueue(&mut self, tenant: Tenant, need: u64, waker: Waker) -> Ticket {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        let account = self.account(tenant);
+        let was_active = account.is_active();
+        account.queue.push_back(ticket);
+        if account.queue.len() == 1 {
+            self.heads.insert(ticket, tenant);
+        }
+        self.active += u64::from(!was_active);
+        self.waiters.insert(ticket, Waiter { tenant, need, waker: Some(waker), state: Waiting::InLine });
+        self.classify(ticket, tenant);
+        ticket
+    }
+
+    /// Notes whether the head of a LUN's line waits for the pool.
+    fn classify(&mut self, ticket: Ticket, tenant: Tenant) {
+        if self.heads.contains_key(&ticket) {
+            let need = self.waiters[&ticket].need;
+            let verdict = self.judge(tenant, need, self.contending > usize::from(self.view(tenant).contends));
+            self.set_contends(tenant, verdict == Verdict::Contended);
+        }
+    }
+
+    fn set_contends(&mut self, tenant: Tenant, contends: bool) {
+        let was = std::mem::replace(&mut self.account(tenant).contends, contends);
+        self.contending = self.contending + usize::from(contends) - usize::from(was);
+    }
+
+    /// Where a request stands; one that is settled is forgotten. Also the waker that is not needed any more: it must
+    /// not be dropped under the lock, since that may drop a task, and with it blocks.
+    pub(super) fn poll(&mut self, ticket: Ticket, waker: &Waker) -> (Waiting, Option<Waker>) {
+        let Some(waiter) = self.waiters.get_mut(&ticket) else { return (Waiting::TooLarge, None) };
+        let state = waiter.state;
+        if state != Waiting::InLine {
+            return (state, self.waiters.remove(&ticket).and_then(|waiter| waiter.waker));
+        }
+        let same = waiter.waker.as_ref().is_some_and(|old| old.will_wake(waker));
+        (state, if same { None } else { waiter.waker.replace(waker.clone()) })
+    }
+
+    /// Gives up a place in line, or what was granted to it. The waker as in [`Self::poll`].
+    pub(super) fn cancel(&mut self, ticket: Ticket) -> Option<Waker> {
+        let waiter = self.waiters.remove(&ticket)?;
+        match waiter.state {
+            Waiting::InLine => self.leave(ticket, waiter.tenant),
+            Waiting::Granted => self.give_back(waiter.tenant, waiter.need),
+            Waiting::TooLarge => {}
+        }
+        waiter.waker
+    }
+
+    /// Takes a ticket out of its LUN's line.
+    fn leave(&mut self, ticket: Ticket, tenant: Tenant) {
+        let account = self.account(tenant);
+        account.queue.retain(|other| *other != ticket);
+        let (next, active) = (account.queue.front().copied(), account.is_active());
+        self.active -= u64::from(!active);
+        if self.heads.remove(&ticket).is_some() {
+            self.set_contends(tenant, false);
+            if let Some(next) = next {
+                self.heads.insert(next, tenant);
+            }
+        }
+    }
+
+    /// Serves the lines, oldest request first, and collects whom to wake.
+    pub(super) fn dispatch(&mut self, wake: &mut Vec<Waker>) {
+        while !self.heads.is_empty() && self.serve_once(wake) {}
+    }
+
+    /// One pass over the first request of every LUN; `true` when something was granted.
+    fn serve_once(&mut self, wake: &mut Vec<Waker>) -> bool {
+        let mut blocked = false;
+        let heads: Vec<(Ticket, Tenant)> =
+            self.heads.iter().map(|(ticket, tenant)| (*ticket, *tenant)).collect();
+        let mut granted = false;
+        for (ticket, tenant) in heads {
+            let need = self.waiters[&ticket].need;
+            let verdict = self.judge(tenant, need, blocked);
+            self.set_contends(tenant, verdict == Verdict::Contended);
+            blocked |= verdict == Verdict::Contended;
+            if verdict == Verdict::Grant {
+                self.grant(tenant, need);
+                self.leave(ticket, tenant);
+                self.settle(ticket, Waiting::Granted, wake);
+                granted = true;
+            }
+        }
+        granted
+    }
+
+    fn settle(&mut self, ticket: Ticket, state: Waiting, wake: &mut Vec<Waker>) {
+        if let Some(waiter) = self.waiters.get_mut(&ticket) {
+            waiter.state = state;
+            wake.extend(waiter.waker.take());
+        }
+    }
+
+    /// Changes the limit; waiting requests beyond it are refused.
+    pub(super) fn set_limit(&mut self, limit: u64, wake: &mut Vec<Waker>) {
+        self.limit = limit;
+        self.set_reserves();
+        let refused: Vec<(Ticket, Tenant)> = self
+            .waiters
+            .iter()
+            .filter(|(_, waiter)| waiter.state == Waiting::InLine && waiter.need > limit)
+            .map(|(ticket, waiter)| (*ticket, waiter.tenant))
+            .collect();
+        for (ticket, tenant) in refused {
+            self.leave(ticket, tenant);
+            self.settle(ticket, Waiting::TooLarge, wake);
+        }
+        self.dispatch(wake);
+    }
+
+    /// Charges or discharges resident bytes of a data area.
+    pub(super) fn charge_blocks(&mut self, tenant: Tenant, bytes: u64) {
+        self.account(tenant).backed += bytes;
+        self.charged += bytes;
+    }
+
+    pub(super) fn discharge_blocks(&mut self, tenant: Tenant, bytes: u64) {
+        self.account(tenant).backed -= bytes;
+        self.charged -= bytes;
+    }
+
+    /// Sets the resident bytes of a command area.
+    pub(super) fn set_command(&mut self, tenant: Tenant, bytes: u64) {
+        let before = std::mem::replace(&mut self.account(tenant).command, bytes);
+        self.charged = self.charged + bytes - before;
+        self.base = self.base + bytes - before;
+    }
+
+    /// Requests of one LUN in line.
+    pub(super) fn waiting(&self, tenant: Tenant) -> usize {
+        self.view(tenant).queue.len()
+    }
+
+    pub(super) fn usage(&self) -> PoolUsage {
+        PoolUsage {
+            limit: self.limit,
+            charged: self.charged,
+            in_use: self.held + self.held_fixed,
+            reserved: self.reserved,
+            waiting_luns: self.heads.len(),
+            luns: self.count as usize,
+        }
+    }
+}
+
+impl Account {
+    fn is_active(&self) -> bool {
+        self.held > 0 || !self.queue.is_empty()
+    }
+
+    /// Resident bytes that no command holds.
+    pub(super) fn spare(&self) -> u64 {
+        if self.fixed { 0 } else { self.backed.saturating_sub(self.held) }
+    }
+}
