@@ -196,7 +196,8 @@ impl Receiver {
 
     /// Bytes of the current header; known once the BHS is there, before that without its AHS.
     fn head_len(&self) -> usize {
-        let ahs = if self.have >= HEADER { usize::from(self.head[4]) * 4 } else { 0 };
+        // No login has any: there the header alone is enough to refuse the PDU.
+        let ahs = if self.ahead && self.have >= HEADER { usize::from(self.head[4]) * 4 } else { 0 };
         HEADER + ahs + self.digest_len()
     }
 
