@@ -182,13 +182,18 @@ fn latency(luns: &[Lun], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
             let [target, number, disk] = labels(lun);
             let labels = [target, number, disk, ("command", class.clone())];
             let buckets: Vec<(f64, u64)> =
-                latency.buckets.iter().map(|bucket| (bucket.seconds, bucket.count)).collect();
+                latency.buckets.iter().map(|bucket| (bound(bucket.seconds), bucket.count)).collect();
             let count = latency.buckets.iter().map(|bucket| bucket.count).sum();
             let mut one = family.encode_family(&labels)?;
             one.encode_histogram::<Labels>(latency.sum_seconds, count, &buckets, None)?;
         }
     }
     Ok(())
+}
+
+/// JSON has no infinity, so the status says `f64::MAX` for it.
+fn bound(seconds: f64) -> f64 {
+    if seconds == f64::MAX { f64::INFINITY } else { seconds }
 }
 
 #[cfg(test)]

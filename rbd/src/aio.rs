@@ -30,7 +30,12 @@ pub const COMPARE_LIMIT: u64 = 512;
 impl Image {
     /// Reads into `buffer`. The result is the number of bytes read, less than the buffer only at the end of the image;
     /// the rest of the buffer is then unchanged.
-    pub fn read<B: IoBuf>(&self, offset: u64, buffer: B, done: impl FnOnce(Result<usize, Errno>, B) + Send + 'static) {
+    pub fn read<B: IoBuf>(
+        &self,
+        offset: u64,
+        buffer: B,
+        done: impl FnOnce(Result<usize, Errno>, B) + Send + 'static,
+    ) {
         // librbd answers a read that begins past the end with EINVAL.
         let end = self.known_size();
         if buffer.is_empty() || offset >= end {
@@ -45,7 +50,12 @@ impl Image {
     }
 
     /// Writes all of `buffer`.
-    pub fn write<B: IoBuf>(&self, offset: u64, buffer: B, done: impl FnOnce(Result<(), Errno>, B) + Send + 'static) {
+    pub fn write<B: IoBuf>(
+        &self,
+        offset: u64,
+        buffer: B,
+        done: impl FnOnce(Result<(), Errno>, B) + Send + 'static,
+    ) {
         let handle = match self.writable(offset, buffer.len() as u64) {
             Ok(Some(handle)) => handle,
             Ok(None) => return done(Ok(()), buffer),
@@ -55,7 +65,9 @@ impl Image {
             let parts = buffer.iovecs();
             Call::Write { offset, parts: parts.as_ptr(), count: parts.len() }
         };
-        raw::submit(handle, &self.in_flight, buffer, prepare, |result, buffer| done(result.map(drop), buffer));
+        raw::submit(handle, &self.in_flight, buffer, prepare, |result, buffer| {
+            done(result.map(drop), buffer)
+        });
     }
 
     /// Fills a range with copies of `pattern`, whose length must divide the range's (`EINVAL`).
@@ -66,7 +78,8 @@ impl Image {
         pattern: Vec<u8>,
         done: impl FnOnce(Result<(), Errno>, Vec<u8>) + Send + 'static,
     ) {
-        let fits = usize::try_from(len).ok().filter(|len| !pattern.is_empty() && len.is_multiple_of(pattern.len()));
+        let fits =
+            usize::try_from(len).ok().filter(|len| !pattern.is_empty() && len.is_multiple_of(pattern.len()));
         let (handle, len) = match (self.writable(offset, len), fits) {
             (Err(errno), _) => return done(Err(errno), pattern),
             (_, None) => return done(Err(Errno(libc::EINVAL)), pattern),
@@ -79,7 +92,9 @@ impl Image {
             pattern: pattern.as_ptr().cast(),
             pattern_len: pattern.len(),
         };
-        raw::submit(handle, &self.in_flight, pattern, prepare, |result, pattern| done(result.map(drop), pattern));
+        raw::submit(handle, &self.in_flight, pattern, prepare, |result, pattern| {
+            done(result.map(drop), pattern)
+        });
     }
 
     /// Writes `new` if the range holds `expected`, atomically against every other client. Both have the same length, within one

@@ -209,7 +209,8 @@ fn blocked(answer: &str) -> Vec<Blocked> {
     let entry = |line: &str| {
         let (address, until) = line.trim().split_once(char::is_whitespace)?;
         let is_address = address.contains(':') && address.contains('/');
-        is_address.then(|| Blocked { address: plain_address(address).to_owned(), until: until.trim().to_owned() })
+        is_address
+            .then(|| Blocked { address: plain_address(address).to_owned(), until: until.trim().to_owned() })
     };
     answer.lines().filter_map(entry).collect()
 }
@@ -218,7 +219,8 @@ fn blocked(answer: &str) -> Vec<Blocked> {
 pub fn plain_address(written: &str) -> &str {
     const PREFIXES: [&str; 3] = ["v1:", "v2:", "any:"];
     // Brackets round a list, not those of an IPv6 address.
-    let list = written.strip_prefix('[').filter(|rest| PREFIXES.iter().any(|prefix| rest.starts_with(prefix)));
+    let list =
+        written.strip_prefix('[').filter(|rest| PREFIXES.iter().any(|prefix| rest.starts_with(prefix)));
     let list = list.map_or(written, |rest| rest.strip_suffix(']').unwrap_or(rest));
     let first = list.split(',').next().unwrap_or_default();
     PREFIXES.iter().find_map(|prefix| first.strip_prefix(prefix)).unwrap_or(first)
@@ -244,7 +246,9 @@ mod tests {
 
     #[test]
     fn an_address_is_the_same_however_ceph_writes_it() {
-        for written in ["10.0.0.1:0/77", "v1:10.0.0.1:0/77", "v2:10.0.0.1:0/77", "[v2:10.0.0.1:0/77,v1:10.0.0.1:0/77]"] {
+        for written in
+            ["10.0.0.1:0/77", "v1:10.0.0.1:0/77", "v2:10.0.0.1:0/77", "[v2:10.0.0.1:0/77,v1:10.0.0.1:0/77]"]
+        {
             assert_eq!(plain_address(written), "10.0.0.1:0/77", "{written}");
         }
         for written in ["[::1]:0/7", "v2:[::1]:0/7"] {
@@ -255,7 +259,8 @@ mod tests {
     #[test]
     fn the_blocklist_is_read_without_its_last_line() {
         let answer = "10.0.0.1:0/77 2026-12-01T16:00:00.000000+0000\nlisted 1 entries\n";
-        let entry = Blocked { address: "10.0.0.1:0/77".into(), until: "2026-12-01T16:00:00.000000+0000".into() };
+        let entry =
+            Blocked { address: "10.0.0.1:0/77".into(), until: "2026-12-01T16:00:00.000000+0000".into() };
         assert_eq!(blocked(answer), [entry]);
         assert_eq!(blocked(""), []);
         assert_eq!(blocked("listed 0 entries"), []);
@@ -271,7 +276,10 @@ mod tests {
         if Library::load().is_err() {
             return; // Without the library the answer is about the library; its own tests look at that.
         }
-        let error = Cluster::connect(&Config::new("/nonexistent/ceph.conf", "admin")).unwrap_err().to_string();
-        assert!(error.starts_with("cannot read the Ceph configuration /nonexistent/ceph.conf: the file does not exist"));
+        let error =
+            Cluster::connect(&Config::new("/nonexistent/ceph.conf", "admin")).unwrap_err().to_string();
+        assert!(error.starts_with(
+            "cannot read the Ceph configuration /nonexistent/ceph.conf: the file does not exist"
+        ));
     }
 }

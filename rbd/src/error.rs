@@ -162,12 +162,18 @@ impl Op {
     /// What to do next, when that is known.
     fn hint(self, kind: Kind) -> Option<&'static str> {
         Some(match (self, kind) {
-            (Self::Configure, Kind::NotFound) => "the file does not exist: give the path of the cluster's ceph.conf",
+            (Self::Configure, Kind::NotFound) => {
+                "the file does not exist: give the path of the cluster's ceph.conf"
+            }
             (Self::Configure, Kind::Permission) => "give this user the right to read it",
             (Self::Configure, _) => "it is no valid ceph.conf: compare it with the cluster's own",
-            (Self::Keyring, Kind::NotFound) => "the file does not exist: give the path of the file with the user's key",
+            (Self::Keyring, Kind::NotFound) => {
+                "the file does not exist: give the path of the file with the user's key"
+            }
             (Self::Keyring, _) => "give this user the right to read it",
-            (Self::SetOption, Kind::NotFound) => "this version of Ceph has no such option: remove it or correct its name",
+            (Self::SetOption, Kind::NotFound) => {
+                "this version of Ceph has no such option: remove it or correct its name"
+            }
             (Self::SetOption, _) => "the value is not one the option takes: correct it",
             (Self::Connect, Kind::Timeout) => {
                 "no monitor answered: check mon_host in the file, the network, and that the monitors run"
@@ -181,20 +187,28 @@ impl Op {
             (Self::OpenPool, Kind::NotFound) => {
                 "there is no such pool: create it (ceph osd pool create NAME, rbd pool init NAME) or correct its name"
             }
-            (Self::CreateImage, Kind::Exists) => "it exists already: leave out the wish to create it, or choose another name",
+            (Self::CreateImage, Kind::Exists) => {
+                "it exists already: leave out the wish to create it, or choose another name"
+            }
             (Self::OpenImage | Self::RemoveImage, Kind::NotFound) => {
                 "there is no such image: create it (rbd create --size SIZE POOL/IMAGE) or correct its name"
             }
             (Self::LockImage, Kind::Invalid | Kind::Unsupported) => {
                 "it lacks the exclusive-lock feature: enable it (rbd feature enable POOL/IMAGE exclusive-lock)"
             }
-            (Self::LockImage, Kind::Busy | Kind::ReadOnly) => "another client holds it and does not let go: stop that one first",
-            (Self::WriteObject, Kind::Mismatch) => "it was changed by somebody else meanwhile: read it again and retry",
+            (Self::LockImage, Kind::Busy | Kind::ReadOnly) => {
+                "another client holds it and does not let go: stop that one first"
+            }
+            (Self::WriteObject, Kind::Mismatch) => {
+                "it was changed by somebody else meanwhile: read it again and retry"
+            }
             (_, Kind::Permission) => {
                 "the user's capabilities do not allow it: give it mon 'profile rbd' and osd 'profile rbd pool=POOL' \
                  (ceph auth caps)"
             }
-            (_, Kind::NoSpace) => "the pool or the cluster is full: delete data, raise the quota or add storage",
+            (_, Kind::NoSpace) => {
+                "the pool or the cluster is full: delete data, raise the quota or add storage"
+            }
             (_, Kind::Fenced) => {
                 "this client has been fenced (blocklisted, or its lock was taken over): reconnect with a new client"
             }

@@ -9,6 +9,7 @@
 //! closed is left open with everything it uses, and said loudly: leaked memory is the only safe kind that
 //! librbd may still write.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -60,7 +61,7 @@ pub struct Image {
     shared: Arc<Shared>,
     watch: Option<UpdateWatch>,
     pool: Pool,
-    label: String,
+    label: Arc<str>,
     read_only: bool,
     /// Has held the exclusive lock by [`acquire_lock`](Self::acquire_lock).
     pub(crate) locked: AtomicBool,
@@ -93,7 +94,9 @@ pub enum CloseError {
         count: usize,
     },
     /// librbd did not return from closing it.
-    #[error("librbd has not closed {image} in time: it is left behind; check the cluster's health (ceph health detail)")]
+    #[error(
+        "librbd has not closed {image} in time: it is left behind; check the cluster's health (ceph health detail)"
+    )]
     Stuck {
         /// `pool/image`.
         image: String,
@@ -106,7 +109,7 @@ pub enum CloseError {
 impl Pool {
     /// Opens an image.
     pub fn open_image(&self, name: &str, how: &Open) -> Result<Image, Error> {
-        let label = self.path(name);
+        let label: Arc<str> = self.path(name).into();
         let read_only = how.read_only || how.snapshot.is_some();
         // An ioctx of its own: librbd keeps settings on it.
         let io = self.io.sibling().context(Op::OpenImage, &label)?;
@@ -137,6 +140,11 @@ impl Image {
         &self.label
     }
 
+    /// The same, to keep.
+    pub fn label_shared(&self) -> Arc<str> {
+        Arc::clone(&self.label)
+    }
+
     /// The pool it is in.
     pub fn pool(&self) -> &Pool {
         &self.pool
@@ -157,9 +165,13 @@ impl Image {
         self.handle.as_deref().ok_or(Errno(libc::EBADF))
     }
 
-    pub(crate) fn call<T>(&self, op: Op, call: impl FnOnce(&ImageHandle) -> Result<T, Errno>) -> Result<T, Error> {
+    pub(crate) fn call<T>(
+        &self,
+        op: Op,
+        call: impl FnOnce(&ImageHandle) -> Result<T, Errno>,
+    ) -> Result<T, Error> {
         let outcome = self.handle().and_then(call);
-        outcome.map_err(|errno| Error::new(op, &self.label, errno).with_kind(self.classify(errno)))
+        outcome.map_err(|errno| Error::new(op, &*self.label, errno).with_kind(self.classify(errno)))
     }
 
     /// What an errno of this image means: `EROFS` on an image that has held its exclusive lock means that it was lost.
@@ -256,6 +268,17 @@ impl Image {
         self.call(Op::Inspect, |image| image.list_metadata(start, limit))
     }
 
+    /// Every option of librbd with the value that it has for this image. Metadata of the image or its pool may override what
+    /// the client was set to ([`SETTINGS`](crate::SETTINGS)).
+    pub fn settings(&self) -> Result<BTreeMap<String, String>, Error> {
+        Ok(self.call(Op::Inspect, ImageHandle::settings)?.into_iter().collect())
+    }
+
+    /// Waits until no operation is in flight; false when `patience` ends first.
+    pub fn drain(&self, patience: Duration) -> bool {
+        self.in_flight.drain(patience)
+    }
+
     /// All snapshots.
     pub fn snapshots(&self) -> Result<Vec<Snapshot>, Error> {
         let list = self.call(Op::Snapshot, ImageHandle::snapshots)?;
@@ -279,11 +302,20 @@ impl Image {
 
     /// Calls `found(offset, length)` for each stretch of the range that has objects, in order, until it returns false.
     /// In whole objects; asks only the object map where the image has one. Blocks.
-    pub fn allocated(&self, offset: u64, len: u64, mut found: impl FnMut(u64, u64) -> bool) -> Result<(), Error> {
+    pub fn allocated(
+        &self,
+        offset: u64,
+        len: u64,
+        mut found: impl FnMut(u64, u64) -> bool,
+    ) -> Result<(), Error> {
         self.call(Op::Inspect, |image| {
-            image.diff(offset, len, |offset, len, exists| {
-                if !exists || found(offset, len) { Continue::Yes } else { Continue::No }
-            })
+            image.diff(
+                offset,
+                len,
+                |offset, len, exists| {
+                    if !exists || found(offset, len) { Continue::Yes } else { Continue::No }
+                },
+            )
         })
     }
 
@@ -294,7 +326,7 @@ impl Image {
 
     fn shut(&mut self, patience: Duration) -> Result<(), CloseError> {
         let Some(handle) = self.handle.take() else { return Ok(()) };
-        let (watch, label) = (self.watch.take(), self.label.clone());
+        let (watch, label) = (self.watch.take(), self.label.to_string());
         if !self.in_flight.drain(patience) {
             // The handle's own drop does not close it, but its ioctx and client would follow it.
             Box::leak(Box::new(handle));

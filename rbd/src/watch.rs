@@ -76,7 +76,10 @@ pub struct Watch {
 
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("object", &self.label).field("cookie", &self.cookie()).finish_non_exhaustive()
+        f.debug_struct("Watch")
+            .field("object", &self.label)
+            .field("cookie", &self.cookie())
+            .finish_non_exhaustive()
     }
 }
 
@@ -86,10 +89,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 impl Object {
     /// Watches the object, which must exist. The OSD gives the watch up when this client has not been heard of for
     /// `timeout` (whole seconds). `handler` runs on a thread of its own, one event at a time.
-    pub fn watch(&self, timeout: Duration, handler: impl FnMut(Event) + Send + 'static) -> Result<Watch, Error> {
+    pub fn watch(
+        &self,
+        timeout: Duration,
+        handler: impl FnMut(Event) + Send + 'static,
+    ) -> Result<Watch, Error> {
         let (queue, events) = mpsc::channel();
         let seconds = u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX).max(1);
-        let handle = WatchHandle::open(&self.io, &self.name, seconds, queue.clone()).context(Op::Watch, &self.label)?;
+        let handle = WatchHandle::open(&self.io, &self.name, seconds, queue.clone())
+            .context(Op::Watch, &self.label)?;
         let handle = Arc::new(handle);
         let ours = Some(Arc::clone(&handle));
         let (tell_end, ended) = mpsc::channel();
@@ -119,9 +127,8 @@ impl Object {
         let (outcome, answers) = raw::notify(&self.io, &self.name, payload, milliseconds);
         match outcome {
             // Some did not answer; which, and what the others said, stands in the answers.
-            Ok(()) | Err(Errno(libc::ETIMEDOUT)) if !answers.is_empty() => {
-                Answers::decode(&answers).ok_or_else(|| Error::new(Op::Watch, &self.label, Errno(libc::EBADMSG)))
-            }
+            Ok(()) | Err(Errno(libc::ETIMEDOUT)) if !answers.is_empty() => Answers::decode(&answers)
+                .ok_or_else(|| Error::new(Op::Watch, &self.label, Errno(libc::EBADMSG))),
             outcome => outcome.map(|()| Answers::default()).context(Op::Watch, &self.label),
         }
     }
@@ -134,7 +141,14 @@ fn handle_events(object: &Object, events: &Receiver<RawEvent>, mut handler: impl
             RawEvent::Broken(errno) => handler(Event::Broken(errno)),
             RawEvent::Notify { id, cookie, notifier, payload } => {
                 let object = object.clone();
-                handler(Event::Notify(Notification { object, id, cookie, notifier, payload, acknowledged: false }));
+                handler(Event::Notify(Notification {
+                    object,
+                    id,
+                    cookie,
+                    notifier,
+                    payload,
+                    acknowledged: false,
+                }));
             }
         }
     }
@@ -208,14 +222,17 @@ impl Answers {
         let mut rest = bytes;
         let mut answers = Self::default();
         for _ in 0..u32::from_le_bytes(take(&mut rest)?) {
-            let (client, cookie) = (u64::from_le_bytes(take(&mut rest)?), u64::from_le_bytes(take(&mut rest)?));
+            let (client, cookie) =
+                (u64::from_le_bytes(take(&mut rest)?), u64::from_le_bytes(take(&mut rest)?));
             let len = usize::try_from(u32::from_le_bytes(take(&mut rest)?)).ok()?;
             let (payload, after) = rest.split_at_checked(len)?;
             rest = after;
             answers.replies.push(Reply { client, cookie, payload: payload.to_vec() });
         }
         for _ in 0..u32::from_le_bytes(take(&mut rest)?) {
-            answers.missing.push((u64::from_le_bytes(take(&mut rest)?), u64::from_le_bytes(take(&mut rest)?)));
+            answers
+                .missing
+                .push((u64::from_le_bytes(take(&mut rest)?), u64::from_le_bytes(take(&mut rest)?)));
         }
         Some(answers)
     }

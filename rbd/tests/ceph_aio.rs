@@ -67,7 +67,11 @@ fn a_small_discard_succeeds_and_leaves_the_data_where_write_zeroes_clears_it() {
     let image = image("aio", 4 * MIB);
     write(&image, 0, vec![7; 128 << 10]).unwrap();
     assert_eq!(discard(&image, 4096, 4096), Ok(()));
-    assert_eq!(read_ok(&image, 4096, 4096), vec![7; 4096], "the documented trap is gone: look at rbd::aio::discard");
+    assert_eq!(
+        read_ok(&image, 4096, 4096),
+        vec![7; 4096],
+        "the documented trap is gone: look at rbd::aio::discard"
+    );
     assert_eq!(discard(&image, 0, 64 << 10), Ok(()));
     assert_eq!(read_ok(&image, 0, 64 << 10), vec![0; 64 << 10]);
     assert_eq!(write_zeroes(&image, 68 << 10, 4096, false), Ok(()));
@@ -133,7 +137,8 @@ fn more_iovecs_than_librbd_takes_are_one_operation() {
     assert_eq!(wait(|done| image.write(512, pieces, move |result, _pieces| done(result))), Ok(()));
     assert_eq!(read_ok(&image, 512, data.len()), data);
     let into = Bytes::in_pieces(vec![0; data.len()], 512);
-    let (result, into) = wait(|done| image.read(512, into, move |result, into: Bytes| done((result, into.into_vec()))));
+    let (result, into) =
+        wait(|done| image.read(512, into, move |result, into: Bytes| done((result, into.into_vec()))));
     assert_eq!(result, Ok(data.len()));
     assert!(into == data);
 }
@@ -142,7 +147,10 @@ fn more_iovecs_than_librbd_takes_are_one_operation() {
 fn a_short_read_in_many_parts_counts_what_was_read() {
     let image = image("aio", MIB);
     let into = Bytes::in_pieces(vec![0; 2500 * 512], 512);
-    assert_eq!(wait(|done| image.read(512, into, move |result, _into| done(result))), Ok((MIB - 512) as usize));
+    assert_eq!(
+        wait(|done| image.read(512, into, move |result, _into| done(result))),
+        Ok((MIB - 512) as usize)
+    );
 }
 
 #[test]
@@ -167,7 +175,9 @@ fn many_operations_in_flight_each_end_once_with_their_own_memory() {
     for n in 0..in_all {
         let tell = tell.clone();
         let into = Bytes::from(vec![0; 4096]);
-        image.read(n * 4096, into, move |result, data| tell.send((n, result.map(drop), data.into_vec())).unwrap());
+        image.read(n * 4096, into, move |result, data| {
+            tell.send((n, result.map(drop), data.into_vec())).unwrap()
+        });
     }
     for _ in 0..in_all {
         let (n, result, data) = told.recv_timeout(PATIENCE).unwrap();

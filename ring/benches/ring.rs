@@ -1,7 +1,12 @@
 //! What the ring itself costs: nanoseconds per command and per allocation, printed.
 //!
 //! `cargo bench -p rbdgate-ring`
-#![expect(clippy::print_stdout, clippy::expect_used, missing_docs, reason = "a benchmark prints, and stops at once")]
+#![expect(
+    clippy::print_stdout,
+    clippy::expect_used,
+    missing_docs,
+    reason = "a benchmark prints, and stops at once"
+)]
 
 use std::hint::black_box;
 use std::time::Instant;

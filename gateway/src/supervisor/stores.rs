@@ -11,6 +11,7 @@ use crate::disk::Disk;
 use crate::disk::fault::{self, Fault};
 use crate::disk::file::{self, FileDisk, Workers};
 use crate::disk::memory::Memory;
+use crate::disk::rbd::{self, RbdDisk};
 
 /// An open disk, and what names it for ever: hosts recognise the disk by what is made from this.
 pub(super) struct Opened {
@@ -32,9 +33,7 @@ impl Stores {
     /// Opens a disk. Blocks, for as long as a cluster takes to answer.
     pub(super) fn open(&self, config: &config::Disk) -> anyhow::Result<Opened> {
         let opened = match &config.store {
-            Store::Rbd(image) => {
-                anyhow::bail!("{}/{}: RBD images are not served yet", image.pool, image.image)
-            }
+            Store::Rbd(image) => Self::rbd(image, config)?,
             Store::File { path, size } => self.file(path, *size, config)?,
             Store::Memory { size } => {
                 let disk = Arc::new(Memory::new(*size, config.block_size));
@@ -65,5 +64,22 @@ impl Stores {
         // The path as opened: a relative one and its absolute twin are one disk.
         let path = std::fs::canonicalize(path).with_context(|| format!("cannot find {}", path.display()))?;
         Ok(Opened { disk: Arc::new(disk), unique: format!("file:{}", path.display()) })
+    }
+
+    fn rbd(image: &config::Rbd, config: &config::Disk) -> anyhow::Result<Opened> {
+        let spec = rbd::Spec {
+            conf: image.conf.clone(),
+            id: image.client.clone(),
+            keyring: image.keyring.clone(),
+            pool: image.pool.clone(),
+            namespace: image.namespace.clone(),
+            image: image.image.clone(),
+            create: image.create,
+            read_only: config.read_only,
+            block_size: config.block_size,
+        };
+        let disk = RbdDisk::open(&spec)?;
+        let unique = disk.unique_name().to_owned();
+        Ok(Opened { disk: Arc::new(disk), unique })
     }
 }

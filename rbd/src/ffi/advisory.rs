@@ -95,7 +95,13 @@ pub(crate) fn unlock(io: &IoCtx, object: &CStr, lock: &CStr, cookie: &CStr) -> R
     check(returned).map(drop)
 }
 
-pub(crate) fn break_lock(io: &IoCtx, object: &CStr, lock: &CStr, client: &CStr, cookie: &CStr) -> Result<(), Errno> {
+pub(crate) fn break_lock(
+    io: &IoCtx,
+    object: &CStr,
+    lock: &CStr,
+    client: &CStr,
+    cookie: &CStr,
+) -> Result<(), Errno> {
     // SAFETY: the ioctx is alive; the strings are valid during the call.
     let returned = unsafe {
         (io.cluster.library.rados.rados_break_lock)(

@@ -109,12 +109,39 @@ pub(crate) struct Compare {
 #[derive(Clone, Copy)]
 pub(crate) enum Call {
     /// `end` is the image's: librbd refuses a part that begins there or later (`EINVAL`).
-    Read { offset: u64, end: u64, parts: *const iovec, count: usize },
-    Write { offset: u64, parts: *const iovec, count: usize },
-    WriteSame { offset: u64, len: usize, pattern: *const c_char, pattern_len: usize },
-    CompareAndWrite { offset: u64, len: usize, expected: *const c_char, new: *const c_char, differs_at: *mut u64 },
-    Discard { offset: u64, len: u64 },
-    WriteZeroes { offset: u64, len: usize, thick: bool },
+    Read {
+        offset: u64,
+        end: u64,
+        parts: *const iovec,
+        count: usize,
+    },
+    Write {
+        offset: u64,
+        parts: *const iovec,
+        count: usize,
+    },
+    WriteSame {
+        offset: u64,
+        len: usize,
+        pattern: *const c_char,
+        pattern_len: usize,
+    },
+    CompareAndWrite {
+        offset: u64,
+        len: usize,
+        expected: *const c_char,
+        new: *const c_char,
+        differs_at: *mut u64,
+    },
+    Discard {
+        offset: u64,
+        len: u64,
+    },
+    WriteZeroes {
+        offset: u64,
+        len: usize,
+        thick: bool,
+    },
     Flush,
 }
 
@@ -374,8 +401,9 @@ mod tests {
     use crate::{Cluster, Config, Image, NewImage, Open};
 
     fn image() -> Image {
-        let conf = std::env::var_os("RBDGATE_TEST_CEPH_CONF")
-            .expect("RBDGATE_TEST_CEPH_CONF is not set, and this test needs a real Ceph: run containers/dev/test");
+        let conf = std::env::var_os("RBDGATE_TEST_CEPH_CONF").expect(
+            "RBDGATE_TEST_CEPH_CONF is not set, and this test needs a real Ceph: run containers/dev/test",
+        );
         let pool = Cluster::connect(&Config::new(conf, "admin")).unwrap().pool("rbd").unwrap();
         let name = format!("refused-{}", std::process::id());
         pool.create_image(&name, NewImage::new(1 << 20)).unwrap();
@@ -410,7 +438,11 @@ mod tests {
             let parts = body.iovecs();
             Call::Write { offset: (1 << 20) - 256, parts: parts.as_ptr(), count: parts.len() }
         };
-        assert_eq!(outcome(&image, bytes(), clipped), Ok(0), "librbd no longer clips: look at Image::writable");
+        assert_eq!(
+            outcome(&image, bytes(), clipped),
+            Ok(0),
+            "librbd no longer clips: look at Image::writable"
+        );
         image.close(Duration::from_secs(60)).unwrap();
     }
 

@@ -223,6 +223,10 @@ functions! {
         image: rbd_image_t, start: *const c_char, max: u64, keys: *mut c_char, key_len: *mut usize,
         values: *mut c_char, vals_len: *mut usize,
     ) -> c_int;
+    fn rbd_config_image_list(
+        image: rbd_image_t, options: *mut rbd_config_option_t, max_options: *mut c_int,
+    ) -> c_int;
+    fn rbd_config_image_list_cleanup(options: *mut rbd_config_option_t, max_options: c_int);
     fn rbd_snap_list(image: rbd_image_t, snaps: *mut rbd_snap_info_t, max_snaps: *mut c_int) -> c_int;
     fn rbd_snap_list_end(snaps: *mut rbd_snap_info_t);
     fn rbd_snap_create(image: rbd_image_t, snapname: *const c_char) -> c_int;

@@ -110,9 +110,8 @@ impl ImageHandle {
 
     pub(crate) fn resize(&self, size: u64, allow_shrink: bool) -> Result<(), Errno> {
         // SAFETY: open. librbd takes no null for the progress callback.
-        let returned = unsafe {
-            (self.rbd().rbd_resize2)(self.raw, size, allow_shrink, Some(no_progress), null_mut())
-        };
+        let returned =
+            unsafe { (self.rbd().rbd_resize2)(self.raw, size, allow_shrink, Some(no_progress), null_mut()) };
         check(returned).map(drop)
     }
 
@@ -163,6 +162,36 @@ impl ImageHandle {
                     return Ok(texts(&keys[..keys_len.min(room)]).into_iter().zip(values).collect());
                 }
                 Err(Errno(libc::ERANGE)) if room < 1 << 24 => room = (keys_len.max(values_len)).max(room * 2),
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// Every option of librbd with the value that it has for this image.
+    pub(crate) fn settings(&self) -> Result<Vec<(String, String)>, Errno> {
+        let mut room = 256;
+        loop {
+            let empty = rbd_config_option_t { name: null_mut(), value: null_mut(), source: 0 };
+            let mut options = vec![empty; usize::try_from(room).unwrap_or(0)];
+            let mut count = room;
+            // SAFETY: open; C fills at most `count` entries, or says in it how many there are.
+            let returned =
+                unsafe { (self.rbd().rbd_config_image_list)(self.raw, options.as_mut_ptr(), &raw mut count) };
+            match check(returned) {
+                Ok(_) => {
+                    let filled = options.iter().take(usize::try_from(count).unwrap_or(0));
+                    let list = filled.map(|option| {
+                        // SAFETY: C filled this entry with NUL-terminated strings.
+                        let name = unsafe { copy_c_string(option.name) };
+                        // SAFETY: as above.
+                        (name, unsafe { copy_c_string(option.value) })
+                    });
+                    let list = list.collect();
+                    // SAFETY: frees exactly the strings that C put there.
+                    unsafe { (self.rbd().rbd_config_image_list_cleanup)(options.as_mut_ptr(), count) };
+                    return Ok(list);
+                }
+                Err(Errno(libc::ERANGE)) if room < 1 << 16 => room = count.max(room).saturating_mul(2),
                 Err(errno) => return Err(errno),
             }
         }
@@ -281,7 +310,12 @@ impl ImageHandle {
         let mut watch = UpdateWatch { handle: 0, listener: Box::into_raw(Box::new(listener)) };
         // SAFETY: open; the listener stays valid until it has been unregistered.
         let returned = unsafe {
-            (self.rbd().rbd_update_watch)(self.raw, &raw mut watch.handle, Some(updated), watch.listener.cast())
+            (self.rbd().rbd_update_watch)(
+                self.raw,
+                &raw mut watch.handle,
+                Some(updated),
+                watch.listener.cast(),
+            )
         };
         match check(returned) {
             Ok(_) => Ok(watch),

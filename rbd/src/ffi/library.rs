@@ -65,10 +65,14 @@ impl Library {
         LIBRARY.get_or_init(|| Self::open(LIBRADOS, LIBRBD)).as_ref().map_err(Clone::clone)
     }
 
-    fn open(librados: (&'static str, &'static str), librbd: (&'static str, &'static str)) -> Result<Self, LoadError> {
+    fn open(
+        librados: (&'static str, &'static str),
+        librbd: (&'static str, &'static str),
+    ) -> Result<Self, LoadError> {
         let rados_file = dlopen(librados)?;
         let rbd_file = dlopen(librbd)?;
-        let too_old = |(library, package)| move |MissingSymbol(symbol)| LoadError::TooOld { library, symbol, package };
+        let too_old =
+            |(library, package)| move |MissingSymbol(symbol)| LoadError::TooOld { library, symbol, package };
         Ok(Self {
             rados: Rados::resolve(&rados_file).map_err(too_old(librados))?,
             rbd: Rbd::resolve(&rbd_file).map_err(too_old(librbd))?,

@@ -65,7 +65,8 @@ impl ImageHandle {
     pub(crate) fn break_lock(&self, owner: &str) -> Result<(), Errno> {
         let owner = c_string(owner)?;
         // SAFETY: open; C copies the owner's name.
-        check(unsafe { (self.rbd().rbd_lock_break)(self.raw, RBD_LOCK_MODE_EXCLUSIVE, owner.as_ptr()) }).map(drop)
+        check(unsafe { (self.rbd().rbd_lock_break)(self.raw, RBD_LOCK_MODE_EXCLUSIVE, owner.as_ptr()) })
+            .map(drop)
     }
 
     pub(crate) fn watchers(&self) -> Result<Vec<Watcher>, Errno> {

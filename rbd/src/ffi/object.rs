@@ -115,7 +115,9 @@ impl WriteOp {
         let keys: [*const c_char; 1] = [key.as_ptr().cast()];
         let len = key.len();
         // SAFETY: see `assert_exists`; arrays of one, which C copies with what they point to.
-        unsafe { (self.library.rados.rados_write_op_omap_rm_keys2)(self.raw, keys.as_ptr(), &raw const len, 1) };
+        unsafe {
+            (self.library.rados.rados_write_op_omap_rm_keys2)(self.raw, keys.as_ptr(), &raw const len, 1)
+        };
     }
 
     pub(crate) fn omap_clear(&mut self) {

@@ -79,14 +79,19 @@ fn source(declarations: &[&Declaration]) -> String {
     for (name, value) in CONSTANTS {
         let _ = writeln!(c, "_Static_assert({name} == {value}, \"{name}\");");
     }
-    c.push_str("_Static_assert(sizeof(rbd_lock_mode_t) == sizeof(unsigned) && (rbd_lock_mode_t)-1 > 0, \"lock mode\");\n");
+    for name in ["rbd_lock_mode_t", "rbd_config_source_t"] {
+        let _ =
+            writeln!(c, "_Static_assert(sizeof({name}) == sizeof(unsigned) && ({name})-1 > 0, \"{name}\");");
+    }
     for Declaration { name, args, ret, optional } in declarations {
         if *optional && !declared(name) {
             continue;
         }
         let ours = signature(args, ret, "");
-        let _ =
-            writeln!(c, "_Static_assert(__builtin_types_compatible_p(__typeof__({name}), {ours}), \"{name}\");");
+        let _ = writeln!(
+            c,
+            "_Static_assert(__builtin_types_compatible_p(__typeof__({name}), {ours}), \"{name}\");"
+        );
     }
     c
 }
@@ -124,10 +129,25 @@ fn ceph_headers_refuse_a_changed_declaration() {
     require_headers();
     let wrong = [
         // A narrower length, a missing argument, another return type, a lost const, a wrong order.
-        Declaration { name: "rados_pool_list", args: &["rados_t", "*mut c_char", "u32"], ret: "c_int", optional: false },
+        Declaration {
+            name: "rados_pool_list",
+            args: &["rados_t", "*mut c_char", "u32"],
+            ret: "c_int",
+            optional: false,
+        },
         Declaration { name: "rbd_aio_flush", args: &["rbd_image_t"], ret: "c_int", optional: false },
-        Declaration { name: "rbd_aio_get_return_value", args: &["rbd_completion_t"], ret: "c_int", optional: false },
-        Declaration { name: "rbd_remove", args: &["rados_ioctx_t", "*mut c_char"], ret: "c_int", optional: false },
+        Declaration {
+            name: "rbd_aio_get_return_value",
+            args: &["rbd_completion_t"],
+            ret: "c_int",
+            optional: false,
+        },
+        Declaration {
+            name: "rbd_remove",
+            args: &["rados_ioctx_t", "*mut c_char"],
+            ret: "c_int",
+            optional: false,
+        },
         Declaration {
             name: "rbd_aio_write_zeroes",
             args: &["rbd_image_t", "u64", "rbd_completion_t", "usize", "c_int", "c_int"],
@@ -144,8 +164,7 @@ fn ceph_headers_refuse_a_changed_declaration() {
 #[test]
 fn ceph_headers_are_asked_before_an_optional_function_is_skipped() {
     require_headers();
-    let gone =
-        |optional| Declaration { name: "rbd_no_such_function", args: &[], ret: "c_int", optional };
+    let gone = |optional| Declaration { name: "rbd_no_such_function", args: &[], ret: "c_int", optional };
     assert!(compile(&source(&[&gone(true)])).is_ok());
     assert!(compile(&source(&[&gone(false)])).is_err());
 }

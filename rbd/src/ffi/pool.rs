@@ -34,7 +34,9 @@ impl IoCtx {
         let pool = c_string(pool)?;
         let mut raw = null_mut();
         // SAFETY: the cluster is alive and connected; `raw` is valid.
-        check(unsafe { (cluster.library.rados.rados_ioctx_create)(cluster.raw, pool.as_ptr(), &raw mut raw) })?;
+        check(unsafe {
+            (cluster.library.rados.rados_ioctx_create)(cluster.raw, pool.as_ptr(), &raw mut raw)
+        })?;
         Self::finish(cluster, raw, namespace)
     }
 
@@ -42,8 +44,9 @@ impl IoCtx {
     pub(crate) fn sibling(&self) -> Result<Self, Errno> {
         let mut raw = null_mut();
         // SAFETY: the cluster is alive and connected; `raw` is valid.
-        let returned =
-            unsafe { (self.cluster.library.rados.rados_ioctx_create2)(self.cluster.raw, self.id(), &raw mut raw) };
+        let returned = unsafe {
+            (self.cluster.library.rados.rados_ioctx_create2)(self.cluster.raw, self.id(), &raw mut raw)
+        };
         check(returned)?;
         Self::finish(&self.cluster, raw, &self.namespace)
     }

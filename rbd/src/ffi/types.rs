@@ -62,6 +62,9 @@ handles! {
 /// A C enum: GCC and Clang give an enum without negative members the size and sign of `unsigned`.
 pub(crate) type rbd_lock_mode_t = c_uint;
 
+/// Another.
+pub(crate) type rbd_config_source_t = c_uint;
+
 callbacks! {
     type rados_watchcb2_t = fn(*mut c_void, u64, u64, u64, *mut c_void, usize) -> ();
     type rados_watcherrcb_t = fn(*mut c_void, u64, c_int) -> ();
@@ -90,6 +93,11 @@ structs! {
         id: u64,
         size: u64,
         name: *const c_char,
+    }
+    struct rbd_config_option_t = "rbd_config_option_t" {
+        name: *mut c_char,
+        value: *mut c_char,
+        source: rbd_config_source_t,
     }
     struct rbd_image_watcher_t = "rbd_image_watcher_t" {
         addr: *mut c_char,

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of this")]
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -95,12 +96,57 @@ pub fn write_same(image: &Image, offset: u64, len: u64, pattern: Vec<u8>) -> Res
     wait(|done| image.write_same(offset, len, pattern, move |result, _pattern| done(result)))
 }
 
-pub fn compare_and_write(image: &Image, offset: u64, expected: Vec<u8>, new: Vec<u8>) -> Result<Compared, Errno> {
+pub fn compare_and_write(
+    image: &Image,
+    offset: u64,
+    expected: Vec<u8>,
+    new: Vec<u8>,
+) -> Result<Compared, Errno> {
     wait(|done| image.compare_and_write(offset, expected, new, done))
 }
 
 pub fn flush(image: &Image) -> Result<(), Errno> {
     wait(|done| image.flush(done))
+}
+
+/// A cluster that one test has alone, to break or to configure.
+pub struct OwnCeph {
+    folder: tempfile::TempDir,
+}
+
+impl OwnCeph {
+    /// Starts one; `environment` as `containers/dev/ceph --help` has it.
+    pub fn up(environment: &[(&str, &str)]) -> Self {
+        let own = Self { folder: tempfile::tempdir().unwrap() };
+        own.script("up", environment);
+        own
+    }
+
+    pub fn conf(&self) -> PathBuf {
+        self.folder.path().join("ceph/ceph.conf")
+    }
+
+    /// Runs one of Ceph's tools; its output.
+    pub fn run(&self, tool: &str, arguments: &[&str]) -> String {
+        let output = Command::new(tool).arg("-c").arg(self.conf()).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{tool} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn script(&self, what: &str, environment: &[(&str, &str)]) {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../containers/dev/ceph");
+        let mut command = Command::new(script);
+        let output =
+            command.arg(what).arg(self.folder.path().join("ceph")).envs(environment.iter().copied()).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+impl Drop for OwnCeph {
+    fn drop(&mut self) {
+        self.script("down", &[]);
+    }
 }
 
 /// Waits until `condition` holds.

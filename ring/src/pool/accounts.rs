@@ -97,6 +97,8 @@ pub(super) struct Accounts {
     pub(super) limit: u64,
     /// Resident bytes of all LUNs.
     pub(super) charged: u64,
+    /// Bytes granted and not backed yet, while memory is made for them.
+    pub(super) incoming: u64,
     /// Of them, of command areas and of preallocated areas: never available to grants.
     base: u64,
     /// Granted bytes, without those of preallocated areas.
@@ -122,6 +124,7 @@ impl Accounts {
         Self {
             limit,
             charged: 0,
+            incoming: 0,
             base: 0,
             held: 0,
             held_fixed: 0,
@@ -418,6 +421,11 @@ impl Accounts {
     pub(super) fn discharge_blocks(&mut self, tenant: Tenant, bytes: u64) {
         self.account(tenant).backed -= bytes;
         self.charged -= bytes;
+    }
+
+    /// Resident bytes beyond the limit, those about to come included.
+    pub(super) fn excess(&self) -> u64 {
+        (self.charged + self.incoming).saturating_sub(self.limit)
     }
 
     /// Sets the resident bytes of a command area.
