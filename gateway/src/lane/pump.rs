@@ -63,7 +63,9 @@ impl Data for View<'_> {
 
 impl Pump {
     pub(super) fn new(parts: Parts, shared: Arc<Shared>) -> Self {
-        let Parts { name, consumer, unit, disk, producer } = parts;
+        let Parts { name, mut consumer, unit, disk, producer } = parts;
+        // An answer is held back while a store still holds the command's segments; the last one to let go rings.
+        consumer.set_release_doorbell(Arc::clone(&shared) as _);
         Self {
             name,
             consumer,
@@ -87,7 +89,7 @@ impl Pump {
             while self.turn() {
                 tokio::task::yield_now().await;
             }
-            if self.closed && self.inflight.is_empty() {
+            if self.closed && self.consumer.outstanding() == 0 {
                 return;
             }
         }
