@@ -66,7 +66,10 @@ fn after_hours_of_abuse_in_seconds_no_byte_is_wrong_and_nothing_is_left() {
     let done: Vec<_> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
     let (commands, cuts) = done.iter().fold((0, 0), |sum, done| (sum.0 + done.commands, sum.1 + done.cuts));
     println!("{commands} commands, {cuts} sessions cut off, at most {} KiB of the pool", most >> 10);
-    assert!(done.iter().all(|done| done.commands > 0) && cuts > 0, "every connection worked, some were cut off");
+    assert!(
+        done.iter().all(|done| done.commands > 0) && cuts > 0,
+        "every connection worked, some were cut off"
+    );
     assert!(most > 2 * MIB, "the area grew under load: {most}");
 
     eventually("sessions or nexuses are left", || {
