@@ -21,7 +21,9 @@ pub(crate) struct Load {
     pub(crate) sizes: (usize, usize),
     pub(crate) depth: usize,
     pub(crate) jobs: usize,
-    /// Stop after this time, of which the first tenth is not counted …
+    /// What is answered before this much of the time is over is not counted.
+    pub(crate) ramp: Duration,
+    /// Stop after this time …
     pub(crate) time: Option<Duration>,
     /// … or after this many commands of each job.
     pub(crate) commands: Option<usize>,
@@ -88,10 +90,9 @@ impl Job {
         }
     }
 
-    /// Works until told to end or done, and waits for the last answer.
-    pub(crate) fn run(mut self, running: &AtomicBool) -> Moved {
-        let begin = Instant::now();
-        let warm = begin + self.load.time.map_or(Duration::ZERO, |time| time / 10);
+    /// Works until told to end or done, and waits for the last answer. All jobs count from the same `begin`.
+    pub(crate) fn run(mut self, begin: Instant, running: &AtomicBool) -> Moved {
+        let warm = begin + self.load.ramp;
         let mut answers = VecDeque::new();
         let (mut bytes, mut last) = (0, warm);
         loop {
@@ -115,7 +116,7 @@ impl Job {
                 self.inbox.sleep();
             }
         }
-        Moved { bytes, seconds: (last - warm).as_secs_f64().max(1e-9) }
+        Moved { bytes, seconds: (last - warm).as_secs_f64() }
     }
 
     /// Takes an answer's data and gives its blocks back.

@@ -3,8 +3,8 @@
 //! `containers/bench/ring`; the results are in `gateway/docs/bench-ring.md`.
 //!
 //! The store answers each command after 10 ms and carries 1.15 GB/s (a 10 GbE store). A cell is the median of rounds; in
-//! each round the layouts take turns, in an order that changes. Every run begins with a shrunk ring, so what the dynamic
-//! area pays for growing is in its figures.
+//! each round the layouts take turns, in an order that changes. Every run begins with a shrunk ring and is
+//! measured after a short ramp, in which the dynamic area grows.
 //!
 //! The second table is the thread's other row: many jobs of depth one on a slow store, where the ring should matter
 //! little. Its bandwidth is what the thread saw with the dynamic ring, its latency is chosen so that the fixed ring comes
@@ -29,6 +29,9 @@ use crate::job::Load;
 use crate::report::Cell;
 use crate::rig::{Figures, Layout, Rig};
 
+/// Long enough for the dynamic area to grow to what a load needs, on a busy machine too.
+const RAMP: Duration = Duration::from_millis(200);
+
 /// What to run.
 struct Plan {
     sizes: Vec<usize>,
@@ -44,8 +47,8 @@ fn plan() -> Result<Plan, String> {
     let mut plan = Plan {
         sizes: vec![64 << 10, 128 << 10, 256 << 10],
         jobs: vec![1, 2, 4],
-        rounds: 3,
-        time: Duration::from_millis(800),
+        rounds: 5,
+        time: Duration::from_millis(400),
         slow_commands: 16,
     };
     let mut arguments = std::env::args().skip(1);
@@ -54,7 +57,7 @@ fn plan() -> Result<Plan, String> {
         match argument.as_str() {
             "--quick" => {
                 (plan.sizes, plan.jobs) = (vec![64 << 10, 256 << 10], vec![1, 4]);
-                (plan.time, plan.slow_commands) = (Duration::from_millis(500), 6);
+                (plan.time, plan.slow_commands) = (Duration::from_millis(300), 6);
             }
             "--rounds" => plan.rounds = value()?.max(1.0) as usize,
             "--seconds" => plan.time = Duration::from_secs_f64(value()?.clamp(0.1, 600.0)),
@@ -100,7 +103,8 @@ fn experiment(plan: &Plan) -> Vec<Cell> {
             sizes: (size, size),
             depth: 64,
             jobs: 1,
-            time: Some(plan.time),
+            ramp: RAMP,
+            time: Some(RAMP + plan.time),
             commands: None,
         };
         for rig in &rigs {
@@ -116,7 +120,8 @@ fn experiment(plan: &Plan) -> Vec<Cell> {
                     sizes: (size, size),
                     depth: 64,
                     jobs,
-                    time: Some(plan.time),
+                    ramp: RAMP,
+                    time: Some(RAMP + plan.time),
                     commands: None,
                 };
                 let mut rounds: [Vec<Figures>; 3] = Default::default();
@@ -126,8 +131,7 @@ fn experiment(plan: &Plan) -> Vec<Cell> {
                         rounds[index].push(rigs[index].run(&load));
                     }
                 }
-                let [fixed, dynamic, preallocated] = rounds.map(|rounds| report::median(&rounds));
-                cells.push(Cell { write, size, jobs, fixed, dynamic, preallocated });
+                cells.push(Cell::new(write, size, jobs, &rounds));
             }
         }
     }
@@ -140,11 +144,19 @@ fn experiment(plan: &Plan) -> Vec<Cell> {
 /// Both directions on both layouts, side by side.
 fn slow_store(commands: usize) -> Vec<(bool, Figures, Figures)> {
     let run = |write: bool, layout: Layout| {
-        let (bandwidth, latency) = if write { (3_300_000, 290) } else { (6_100_000, 170) };
+        let (bandwidth, latency) = if write { (3_300_000, 255) } else { (6_100_000, 150) };
         let latency = Duration::from_millis(latency);
         let rig = Rig::start(layout, Store { latency, bandwidth: Some(bandwidth), ..Store::default() });
         let sizes = (64 << 10, 1 << 20);
-        rig.run(&Load { write, sizes, depth: 1, jobs: 10, time: None, commands: Some(commands) })
+        rig.run(&Load {
+            write,
+            sizes,
+            depth: 1,
+            jobs: 10,
+            ramp: Duration::ZERO,
+            time: None,
+            commands: Some(commands),
+        })
     };
     std::thread::scope(|scope| {
         let runs = [false, true].map(|write| {

@@ -13,15 +13,29 @@ pub(crate) struct Cell {
     pub(crate) fixed: Figures,
     pub(crate) dynamic: Figures,
     pub(crate) preallocated: Figures,
+    /// Dynamic to fixed: the median of the rounds' own ratios, as a slow moment of the machine meets all layouts of a round.
+    pub(crate) to_fixed: f64,
+    /// Dynamic to preallocated, likewise.
+    pub(crate) to_preallocated: f64,
 }
 
 impl Cell {
-    fn to_fixed(&self) -> f64 {
-        self.dynamic.rate / self.fixed.rate
-    }
-
-    fn to_preallocated(&self) -> f64 {
-        self.dynamic.rate / self.preallocated.rate
+    /// Medians of the rounds.
+    pub(crate) fn new(write: bool, size: usize, jobs: usize, rounds: &[Vec<Figures>; 3]) -> Self {
+        let [fixed, dynamic, preallocated] = rounds;
+        let ratio = |to: &[Figures]| {
+            middle(dynamic.iter().zip(to).map(|(dynamic, to)| dynamic.rate / to.rate).collect())
+        };
+        Self {
+            write,
+            size,
+            jobs,
+            to_fixed: ratio(fixed),
+            to_preallocated: ratio(preallocated),
+            fixed: median(fixed),
+            dynamic: median(dynamic),
+            preallocated: median(preallocated),
+        }
     }
 
     fn memory(&self) -> f64 {
@@ -29,12 +43,15 @@ impl Cell {
     }
 }
 
-/// The middle of each figure over the rounds.
-pub(crate) fn median(rounds: &[Figures]) -> Figures {
-    let mut rates: Vec<f64> = rounds.iter().map(|round| round.rate).collect();
-    rates.sort_by(f64::total_cmp);
+fn middle(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// The middle rate and the largest memory of some rounds.
+fn median(rounds: &[Figures]) -> Figures {
     let resident = rounds.iter().map(|round| round.resident).max().unwrap_or_default();
-    Figures { rate: rates[rates.len() / 2], resident }
+    Figures { rate: middle(rounds.iter().map(|round| round.rate).collect()), resident }
 }
 
 fn verb(write: bool) -> &'static str {
@@ -78,8 +95,8 @@ pub(crate) fn main_table(cells: &[Cell]) -> Table {
                 rate(&cell.fixed),
                 rate(&cell.dynamic),
                 rate(&cell.preallocated),
-                format!("{:.2}", cell.to_fixed()),
-                format!("{:.3}", cell.to_preallocated()),
+                format!("{:.2}", cell.to_fixed),
+                format!("{:.3}", cell.to_preallocated),
                 resident(&cell.fixed),
                 resident(&cell.dynamic),
                 resident(&cell.preallocated),
@@ -115,7 +132,7 @@ pub(crate) fn verdicts(cells: &[Cell], slow: &[(bool, Figures, Figures)]) -> Vec
         if let Some(cell) =
             cells.iter().find(|cell| cell.write == write && cell.size == 256 << 10 && cell.jobs == 1)
         {
-            let ratio = cell.to_fixed();
+            let ratio = cell.to_fixed;
             let what = format!(
                 "256 KiB {}s, one job: {ratio:.2} times the fixed ring (at least {least})",
                 verb(write)
@@ -124,12 +141,12 @@ pub(crate) fn verdicts(cells: &[Cell], slow: &[(bool, Figures, Figures)]) -> Vec
         }
     }
     let least = |of: fn(&Cell) -> f64| cells.iter().map(of).fold(f64::INFINITY, f64::min);
-    let slower = least(Cell::to_fixed);
+    let slower = least(|cell| cell.to_fixed);
     verdicts.push((
         slower >= 1.0,
         format!("no cell is slower than the fixed ring: at least {slower:.2} times it"),
     ));
-    let behind = least(Cell::to_preallocated);
+    let behind = least(|cell| cell.to_preallocated);
     verdicts.push((
         behind >= 0.97,
         format!("every cell reaches {behind:.3} of the preallocated area (at least 0.97)"),

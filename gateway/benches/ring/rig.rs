@@ -42,7 +42,8 @@ impl Layout {
             Self::Dynamic => return Options::default(),
             Self::Preallocated => (8 * MIB, GIB, true),
         };
-        Options { command_area, data_area, preallocate, ..Options::default() }
+        // What was backed at the start stays.
+        Options { command_area, data_area, preallocate, floor: data_area, ..Options::default() }
     }
 }
 
@@ -109,23 +110,28 @@ impl Rig {
 
     /// Runs a load from an idle ring, shrunk as a LUN is that nobody has used for a while.
     pub(crate) fn run(&self, load: &Load) -> Figures {
+        // The first look finds the ring touched since the last run, the second one finds it idle.
+        self.pool.reclaim_idle(Duration::ZERO);
         self.pool.reclaim_idle(Duration::ZERO);
         let inboxes: Vec<_> = (0..load.jobs).map(|_| Arc::<Inbox>::default()).collect();
         (*lock(&self.router.jobs)).clone_from(&inboxes);
-        let running = Arc::new(AtomicBool::new(true));
+        let running = AtomicBool::new(true);
         let mut resident = 0;
         let moved = std::thread::scope(|scope| {
             let jobs: Vec<_> = inboxes
                 .iter()
                 .enumerate()
                 .map(|(index, inbox)| {
-                    let job =
-                        Job::new(index, self.producer.clone(), self.lane.doorbell(), Arc::clone(inbox), load);
-                    let running = Arc::clone(&running);
-                    scope.spawn(move || job.run(&running))
+                    Job::new(index, self.producer.clone(), self.lane.doorbell(), Arc::clone(inbox), load)
                 })
                 .collect();
-            let end = Instant::now() + load.time.unwrap_or(Duration::from_secs(600));
+            let begin = Instant::now();
+            let spawn = |job: Job| {
+                let running = &running;
+                scope.spawn(move || job.run(begin, running))
+            };
+            let jobs: Vec<_> = jobs.into_iter().map(spawn).collect();
+            let end = begin + load.time.unwrap_or(Duration::from_secs(600));
             while Instant::now() < end && jobs.iter().any(|job| !job.is_finished()) {
                 std::thread::sleep(Duration::from_millis(5));
                 resident = resident.max(self.producer.usage().backed);
@@ -135,7 +141,8 @@ impl Rig {
             jobs.into_iter().map(|job| job.join().expect("a job that ends")).collect::<Vec<_>>()
         });
         lock(&self.router.jobs).clear();
-        let rate = moved.iter().map(|moved| moved.bytes as f64 / moved.seconds).sum();
+        let bytes: u64 = moved.iter().map(|moved| moved.bytes).sum();
+        let rate = bytes as f64 / moved.iter().map(|moved| moved.seconds).fold(1e-9, f64::max);
         Figures { rate, resident }
     }
 

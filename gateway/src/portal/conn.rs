@@ -304,7 +304,7 @@ impl Connection {
                 if header.data_len() > self.agreed.max_recv_segment as usize {
                     return Err(End::Protocol);
                 }
-                let place = self.place(&header)?;
+                let place = self.place(&header);
                 if header.data_len() > 0 {
                     self.receiver.begin(header, place);
                     return Ok(());
@@ -324,18 +324,18 @@ impl Connection {
     }
 
     /// Decides, by the header alone, where the data segment goes and what the PDU will be.
-    fn place(&mut self, header: &Header) -> Result<Place, End> {
+    fn place(&mut self, header: &Header) -> Place {
         self.incoming = Incoming::Plain;
         let small = header.data_len() <= KEPT;
         match header.opcode() {
-            ScsiCommand::OPCODE => Ok(self.place_command(header)),
+            ScsiCommand::OPCODE => self.place_command(header),
             DataOut::OPCODE => self.place_data(header),
-            NopOut::OPCODE | TextRequest::OPCODE if small => Ok(Place::Keep),
+            NopOut::OPCODE | TextRequest::OPCODE if small => Place::Keep,
             TextRequest::OPCODE => {
                 self.incoming = Incoming::Refuse(Reject::LONG_OPERATION);
-                Ok(Place::Discard)
+                Place::Discard
             }
-            _ => Ok(Place::Discard),
+            _ => Place::Discard,
         }
     }
 
@@ -396,7 +396,8 @@ impl Connection {
     ) -> Result<(), End> {
         let cmd_sn = header.word(24);
         if header.immediate() {
-            return self.deliver(make(kept));
+            self.deliver(make(kept));
+            return Ok(());
         }
         match self.window.standing(cmd_sn) {
             Standing::Outside => Ok(()),
@@ -410,20 +411,25 @@ impl Connection {
             }
             Standing::Next => {
                 self.window.advance();
-                self.deliver(make(kept))?;
-                while let Some(delivery) = self.held.remove(&self.window.exp_cmd_sn()) {
-                    self.window.advance();
-                    if let Delivery::Request(_, kept) = &delivery {
-                        self.held_bytes -= kept.len();
-                    }
-                    self.deliver(delivery)?;
-                }
+                self.deliver(make(kept));
+                self.deliver_held();
                 Ok(())
             }
         }
     }
 
-    fn deliver(&mut self, delivery: Delivery) -> Result<(), End> {
+    /// Delivers what waited for the numbers before it.
+    pub(super) fn deliver_held(&mut self) {
+        while let Some(delivery) = self.held.remove(&self.window.exp_cmd_sn()) {
+            self.window.advance();
+            if let Delivery::Request(_, kept) = &delivery {
+                self.held_bytes -= kept.len();
+            }
+            self.deliver(delivery);
+        }
+    }
+
+    fn deliver(&mut self, delivery: Delivery) {
         match delivery {
             Delivery::Nothing => {}
             Delivery::Command(key) => self.start(key),
@@ -434,7 +440,6 @@ impl Connection {
                 _ => self.logout(&LogoutRequest::decode(&header)),
             },
         }
-        Ok(())
     }
 
     /// Refuses a PDU; its header goes back with the reason.

@@ -100,6 +100,7 @@ impl Connection {
                 && !self.held.contains_key(&number);
             if on_its_way {
                 self.held.insert(number, Delivery::Nothing);
+                self.deliver_held();
             }
             return self.answer_function(request.task_tag, if on_its_way { COMPLETE } else { NO_TASK });
         };

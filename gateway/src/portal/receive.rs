@@ -196,7 +196,8 @@ impl Receiver {
 
     /// Bytes of the current header; known once the BHS is there, before that without its AHS.
     fn head_len(&self) -> usize {
-        let ahs = if self.have >= HEADER { usize::from(self.head[4]) * 4 } else { 0 };
+        // No login has any: there the header alone is enough to refuse the PDU.
+        let ahs = if self.ahead && self.have >= HEADER { usize::from(self.head[4]) * 4 } else { 0 };
         HEADER + ahs + self.digest_len()
     }
 
@@ -209,13 +210,8 @@ impl Receiver {
 
     fn take_head(&mut self) -> Arrival {
         let len = std::mem::take(&mut self.have);
-        let covered = len - self.digest_len();
-        self.ahs_len = covered - HEADER;
-        let intact = !self.header_digest
-            || digest_matches(crc32c::crc32c(&self.head[..covered]), &self.head[covered..len]);
-        let mut header = Header::new(0);
-        header.0.copy_from_slice(&self.head[..HEADER]);
-        if intact { Arrival::Header(header) } else { Arrival::HeaderDigest }
+        self.ahs_len = len - self.digest_len() - HEADER;
+        checked(&self.head[..len], self.digest_len())
     }
 
     /// One of the headers without data that were taken together.
@@ -223,9 +219,8 @@ impl Receiver {
         let len = HEADER + self.digest_len();
         let start = self.ready.start;
         self.ready.start += len;
-        self.head[..len].copy_from_slice(&self.scratch[start..start + len]);
-        self.have = len;
-        self.take_head()
+        self.ahs_len = 0;
+        checked(&self.scratch[start..start + len], self.digest_len())
     }
 
     /// Looks at what is there. `Ok(None)`: go on.
@@ -242,10 +237,9 @@ impl Receiver {
         }
         if end > 0 {
             // What was seen is still there: one read takes it all, and a header with data that follows with it.
-            let (ready, rest) = self.scratch.split_at_mut(end);
-            let _ = rest;
             let next = if end + len <= seen { len } else { 0 };
-            let mut slices = [IoSliceMut::new(ready), IoSliceMut::new(&mut self.head[..next])];
+            let mut slices =
+                [IoSliceMut::new(&mut self.scratch[..end]), IoSliceMut::new(&mut self.head[..next])];
             let read = stream.read(&mut slices)?;
             if read < end {
                 return Err(io::Error::other("the stream took back what it had shown"));
@@ -322,6 +316,17 @@ impl Receiver {
         };
         Arrival::Body { header: body.header, kept: body.kept, intact }
     }
+}
+
+/// The header in `bytes`, whose last `digest_len` bytes must match the rest.
+fn checked(bytes: &[u8], digest_len: usize) -> Arrival {
+    let (covered, digest) = bytes.split_at(bytes.len() - digest_len);
+    if !digest.is_empty() && !digest_matches(crc32c::crc32c(covered), digest) {
+        return Arrival::HeaderDigest;
+    }
+    let mut header = Header::new(0);
+    header.0.copy_from_slice(&covered[..HEADER]);
+    Arrival::Header(header)
 }
 
 /// CRC32C goes over the wire as iSCSI's bit order has it: the least significant byte first.

@@ -10,6 +10,8 @@ use super::pdu::{Header, STAT_SN, before};
 
 /// Window of a session that has not yet shown that it wants more.
 const INITIAL_DEPTH: u32 = 32;
+/// What part of the pool may stand as credit.
+const BANKED_PART: u64 = 4;
 
 /// Where a command number stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,11 +105,14 @@ impl Window {
             |bank: &[Reserve]| bank.iter().map(|reserve| reserve.remaining() / self.unit).sum::<usize>();
         let missing = (wanted as usize).saturating_sub(banked(&self.bank));
         if missing > 0 {
-            // All at once when that can be, else as much as one by one.
-            match pool.try_reserve(missing * self.unit) {
-                Some(reserve) => self.bank.push(reserve),
-                None => self.bank.extend(pool.try_reserve(self.unit)),
-            }
+            // Credit that is not used must not starve those who have commands now: all banks together take no more
+            // than a part of the pool, beyond one command for every session.
+            let usage = pool.usage();
+            let left = (usage.limit / BANKED_PART).saturating_sub(usage.reserved) / self.unit as u64;
+            let affordable = missing.min(usize::try_from(left).unwrap_or(usize::MAX));
+            let least = usize::from(self.bank.is_empty());
+            let reserve = pool.try_reserve(affordable.max(least) * self.unit);
+            self.bank.extend(reserve.filter(|reserve| reserve.remaining() > 0));
         }
         banked(&self.bank).min(wanted as usize) as u32
     }

@@ -65,7 +65,7 @@ pub(crate) struct Driver {
     pub(crate) lane: Lane,
     pub(crate) nexus: Nexus,
     bell: Arc<Bell>,
-    doorbell: Arc<dyn Doorbell>,
+    pub(crate) doorbell: Arc<dyn Doorbell>,
     done: HashMap<u64, Done>,
     next: u64,
 }

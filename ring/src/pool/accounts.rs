@@ -34,6 +34,8 @@ pub(crate) type Ticket = u64;
 #[derive(Debug)]
 pub(super) struct Account {
     pub(super) held: u64,
+    /// Of it, granted to waiting requests that have not taken their blocks yet.
+    pending: u64,
     /// Resident bytes of the data area.
     pub(super) backed: u64,
     /// Resident bytes of the command area.
@@ -146,6 +148,7 @@ impl Accounts {
         let backed = if terms.fixed { terms.area } else { 0 };
         let account = Account {
             held: 0,
+            pending: 0,
             backed,
             command: terms.command,
             area: terms.area,
@@ -330,9 +333,14 @@ impl Accounts {
     pub(super) fn poll(&mut self, ticket: Ticket, waker: &Waker) -> (Waiting, Option<Waker>) {
         let Some(waiter) = self.waiters.get_mut(&ticket) else { return (Waiting::TooLarge, None) };
         let state = waiter.state;
+        let (tenant, need) = (waiter.tenant, waiter.need);
+        if state == Waiting::Granted {
+            self.account(tenant).pending -= need;
+        }
         if state != Waiting::InLine {
             return (state, self.waiters.remove(&ticket).and_then(|waiter| waiter.waker));
         }
+        let Some(waiter) = self.waiters.get_mut(&ticket) else { return (state, None) };
         let same = waiter.waker.as_ref().is_some_and(|old| old.will_wake(waker));
         (state, if same { None } else { waiter.waker.replace(waker.clone()) })
     }
@@ -342,7 +350,10 @@ impl Accounts {
         let waiter = self.waiters.remove(&ticket)?;
         match waiter.state {
             Waiting::InLine => self.leave(ticket, waiter.tenant),
-            Waiting::Granted => self.give_back(waiter.tenant, waiter.need),
+            Waiting::Granted => {
+                self.account(waiter.tenant).pending -= waiter.need;
+                self.give_back(waiter.tenant, waiter.need);
+            }
             Waiting::TooLarge => {}
         }
         waiter.waker
@@ -380,6 +391,7 @@ impl Accounts {
             blocked |= verdict == Verdict::Contended;
             if verdict == Verdict::Grant {
                 self.grant(tenant, need);
+                self.account(tenant).pending += need;
                 self.leave(ticket, tenant);
                 self.settle(ticket, Waiting::Granted, wake);
                 granted = true;
@@ -459,6 +471,6 @@ impl Account {
 
     /// Resident bytes that no command holds.
     pub(super) fn spare(&self) -> u64 {
-        if self.fixed { 0 } else { self.backed.saturating_sub(self.held) }
+        if self.fixed { 0 } else { (self.backed + self.pending).saturating_sub(self.held) }
     }
 }

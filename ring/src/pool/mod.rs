@@ -10,6 +10,8 @@
 //! Lock order: a ring, then an area, then the accounts. Wakers are called with none of them held.
 
 mod accounts;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;

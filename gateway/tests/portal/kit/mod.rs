@@ -36,6 +36,8 @@ pub(crate) struct Setup {
     pub(crate) access: Option<Access>,
     /// Real lanes with disks in memory instead of [`Device`]s.
     pub(crate) lanes: bool,
+    /// With lanes: the disk of every LUN.
+    pub(crate) disk: Option<Arc<dyn Disk>>,
 }
 
 impl Default for Setup {
@@ -52,6 +54,7 @@ impl Default for Setup {
             reactors: 2,
             access: None,
             lanes: false,
+            disk: None,
         }
     }
 }
@@ -83,7 +86,8 @@ impl Bench {
             let (producer, consumer) = ring::create::<Ticket>(&setup.options, &pool).unwrap();
             let port = Port::new(producer, setup.qfull_timeout);
             if setup.lanes {
-                let parts = parts(consumer, number, setup.blocks, &nexuses, port.clone());
+                let disk = number.map(|_| setup.disk.clone().unwrap_or_else(|| memory(setup.blocks)));
+                let parts = parts(consumer, number, disk, &nexuses, port.clone());
                 let lane = lane::start(&reactors.all()[0], parts);
                 port.connect_lane(lane.doorbell());
                 lanes.push(lane);
@@ -141,21 +145,23 @@ impl Drop for Bench {
     }
 }
 
-/// A lane over a disk in memory, or the one for LUNs that do not exist.
+fn memory(blocks: usize) -> Arc<dyn Disk> {
+    Arc::new(Memory::new((blocks * device::BLOCK) as u64, 512))
+}
+
+/// A lane over a disk, or the one for LUNs that do not exist.
 fn parts(
     consumer: Consumer,
     number: Option<u16>,
-    blocks: usize,
+    disk: Option<Arc<dyn Disk>>,
     nexuses: &Arc<nexus::Table>,
     producer: Arc<Port>,
 ) -> lane::Parts {
-    let size = (blocks * device::BLOCK) as u64;
-    let disk: Option<Arc<dyn Disk>> = number.map(|_| Arc::new(Memory::new(size, 512)) as _);
     let unit = match (&disk, number) {
         (Some(disk), Some(lun)) => {
             let settings = Settings { lun, removable: false, write_protected: false };
             let identity = Identity::from_serial(format!("00000000-0000-4000-8000-00000000000{lun}"));
-            Unit::new(identity, disk.geometry().clone(), size, Arc::clone(nexuses), settings)
+            Unit::new(identity, disk.geometry().clone(), disk.size(), Arc::clone(nexuses), settings)
         }
         _ => Unit::absent(Arc::clone(nexuses)),
     };
