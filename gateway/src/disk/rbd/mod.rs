@@ -11,7 +11,7 @@
 //! | Discard | `write_zeroes`, thin | frees what `discard` would free, and zeroes the rest of the range, which `discard` leaves as it was while reporting success; so LBPRZ=1 is true |
 //! | Allocation | `diff_iterate2` on a thread of the disk | it blocks |
 //!
-//! An image is written by one owner at a time; [`owner`] takes the exclusive lock and says who is in the way. When
+//! An image is written by one owner at a time; the module `owner` takes the exclusive lock and says who is in the way. When
 //! the lock or the client is lost, every later request answers [`Error::Fenced`]: this disk does not recover, a new one on
 //! a new client does.
 
