@@ -1,4 +1,5 @@
 //! A command's buffer from both sides: extents of the producer, segments of the consumer, scattered over the data area.
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};

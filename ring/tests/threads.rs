@@ -1,4 +1,5 @@
 //! Both ends and the pool from many threads at once: no wake is lost, and nobody's bytes change under him.
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::future::Future;
 use std::pin::pin;

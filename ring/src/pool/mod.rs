@@ -123,6 +123,9 @@ pub(crate) trait CommandPages: Send + Sync + std::fmt::Debug {
     fn shrink(&self, only_quiet: bool) -> u64;
 }
 
+/// Whom to ask for a LUN's memory: its blocks, and its command area.
+type Memory = (Weak<Area>, Option<Weak<dyn CommandPages>>);
+
 /// What all handles share.
 #[derive(Debug)]
 pub(crate) struct PoolShared {
@@ -277,7 +280,7 @@ impl PoolShared {
     }
 
     /// LUNs that may have memory to spare, by whether they hold something.
-    fn spare(&self, idle: bool) -> Vec<(Weak<Area>, Option<Weak<dyn CommandPages>>)> {
+    fn spare(&self, idle: bool) -> Vec<Memory> {
         let accounts = self.lock();
         let luns = accounts.luns.iter().flatten().filter(|account| (account.held == 0) == idle);
         luns.map(|account| {
