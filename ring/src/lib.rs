@@ -87,6 +87,7 @@
 
 pub mod abi;
 mod area;
+mod clock;
 mod consumer;
 mod corrupt;
 mod extent;
