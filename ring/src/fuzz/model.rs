@@ -244,7 +244,11 @@ impl Lun {
         let command = self.taken.swap_remove(script.below(self.taken.len()));
         let (context, sent) = self.sent(&command);
         let (len, filled) = (sent.len, sent.filled);
-        let put = if filled || script.byte().is_multiple_of(2) { len } else { script.below(len + 1) };
+        let put = match script.byte() % 4 {
+            1 if !filled => 0,
+            2 if !filled => script.below(len + 1),
+            _ => len,
+        };
         if filled {
             assert_eq!(
                 command.data().compare(0, &vec![self.byte(context); len]),
