@@ -1,7 +1,9 @@
 //! The disk contract over RBD images, against a real Ceph (`containers/dev/test` provides one).
 
-#[path = "../../rbd/tests/bench/mod.rs"]
+#[path = "../../rbd/tests/ceph/bench.rs"]
 mod bench;
+#[path = "rbd_disk/data_area.rs"]
+mod data_area;
 #[path = "rbd_disk/fencing.rs"]
 mod fencing;
 #[path = "rbd_disk/inbox.rs"]
@@ -11,8 +13,9 @@ mod messages;
 
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
-use bench::{OwnCeph, PATIENCE, conf, eventually, pool, unique};
+use bench::{OwnCeph, PATIENCE, eventually, pool, unique};
 use inbox::{Bench, open, spec};
 use rbdgate::disk::rbd::{Clients, RbdDisk, Spec};
 use rbdgate::disk::{AllocationExtent, Disk, Error, Request};
@@ -159,7 +162,9 @@ fn ceph_closing_drains_lets_go_of_the_lock_and_refuses_what_comes_later() {
     let other = pool().open_image(&name, &rbd::Open::default()).unwrap();
     assert_eq!(other.lock_owner().unwrap(), None);
     assert_eq!(other.metadata("rbdgate.owner").unwrap(), None);
-    assert_eq!(bench::read_ok(&other, 15 * MIB, 512), vec![16; 512]);
+    drop(other);
+    let mut next = Bench::over(open(&spec(&name, None)).unwrap());
+    assert_eq!(next.read(15 * MIB, 512).unwrap(), vec![16; 512]);
 }
 
 #[test]
@@ -206,18 +211,43 @@ fn ceph_a_full_cluster_is_out_of_space_and_still_takes_discards() {
     let full = Spec { conf: own.conf(), ..spec("full", Some(64 * MIB)) };
     let mut disk = Bench::over(RbdDisk::open_with(&full, &Clients::default()).unwrap());
     disk.write(0, &vec![7; 1 << 20]).unwrap();
-    own.run("ceph", &["osd", "set", "full", "--yes-i-really-mean-it"]);
-    // The client learns of it with the next map; until then it writes.
+    // Anything is too much. OSDs tell the monitor every few seconds, and clients learn of it with the next map.
+    for (what, ratio) in [("nearfull", "0.0000001"), ("backfillfull", "0.0000002"), ("full", "0.0000003")] {
+        own.run("ceph", &["osd", &format!("set-{what}-ratio"), ratio]);
+    }
+    // A full pool refuses what would make it larger; overwriting goes on.
     let mut outcome = Ok(());
+    let mut fresh = (4 * MIB..64 * MIB).step_by(4096);
     eventually("a write fails", || {
-        outcome = disk.write(32 * MIB, &[7; 4096]);
+        outcome = disk.write(fresh.next().unwrap(), &[7; 4096]);
         outcome.is_err()
     });
     assert_eq!(outcome, Err(Error::NoSpace));
     assert_eq!(disk.read(0, 512).unwrap(), vec![7; 512]);
+    disk.write(0, &[8; 512]).unwrap();
     disk.run(Request::Discard { offset: 0, len: 4 * MIB }).unwrap();
-    own.run("ceph", &["osd", "unset", "full"]);
-    eventually("writes go on", || disk.write(32 * MIB, &[8; 4096]).is_ok());
+    assert_eq!(disk.read(0, 512).unwrap(), vec![0; 512]);
+    for (what, ratio) in [("full", "0.95"), ("backfillfull", "0.90"), ("nearfull", "0.85")] {
+        own.run("ceph", &["osd", &format!("set-{what}-ratio"), ratio]);
+    }
+    eventually("writes go on", || disk.write(60 * MIB, &[8; 4096]).is_ok());
+}
+
+#[test]
+fn ceph_a_frozen_osd_delays_and_blocks_nobody_who_submits() {
+    let own = OwnCeph::up(&[]);
+    let frozen = Spec { conf: own.conf(), ..spec("frozen", Some(64 * MIB)) };
+    let mut disk = Bench::over(RbdDisk::open_with(&frozen, &Clients::default()).unwrap());
+    own.stop_osd();
+    let started = Instant::now();
+    let tags: Vec<u64> = (0..256).map(|n| disk.start_write(n * 65536, vec![n as u8; 65536])).collect();
+    assert!(started.elapsed() < Duration::from_secs(20), "submitting has blocked");
+    assert!(disk.inbox.is_empty());
+    own.continue_osd();
+    for tag in tags {
+        disk.inbox.take(tag).result.unwrap();
+    }
+    assert_eq!(disk.read(255 * 65536, 65536).unwrap(), vec![255; 65536]);
 }
 
 #[test]
@@ -231,5 +261,4 @@ fn ceph_many_writers_at_once_end_each_once() {
     }
     assert!(disk.inbox.is_empty());
     assert_eq!(disk.read(1000 * 4096, 4096).unwrap(), vec![(1000 % 256) as u8; 4096]);
-    let _ = conf();
 }

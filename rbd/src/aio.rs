@@ -66,7 +66,7 @@ impl Image {
             Call::Write { offset, parts: parts.as_ptr(), count: parts.len() }
         };
         raw::submit(handle, &self.in_flight, buffer, prepare, |result, buffer| {
-            done(result.map(drop), buffer)
+            done(result.map(drop), buffer);
         });
     }
 
@@ -93,7 +93,7 @@ impl Image {
             pattern_len: pattern.len(),
         };
         raw::submit(handle, &self.in_flight, pattern, prepare, |result, pattern| {
-            done(result.map(drop), pattern)
+            done(result.map(drop), pattern);
         });
     }
 

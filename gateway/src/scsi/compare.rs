@@ -40,12 +40,12 @@ pub(super) fn compare_and_write(device: &mut Device, request: &Request<'_>) -> A
     }
     let extent = device.locate(Span { lba: cdb.u64(2), blocks: blocks.into() })?;
     let len = extent.len as usize;
+    // Half a comparison must not become a whole write, nor a count that did not fit its byte none at all.
+    if request.data_out() != 2 * len {
+        return Err(sense::INVALID_FIELD_IN_CDB.at_cdb_byte(13));
+    }
     if len == 0 {
         return good(0);
-    }
-    // Half a comparison must not become a whole write.
-    if request.data_out() != 2 * len {
-        return Err(sense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);
     }
     let fua = cdb.bit(1, FUA) || device.write_through();
     if extent.len <= u64::from(device.geometry.compare_and_write) {

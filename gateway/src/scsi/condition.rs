@@ -33,10 +33,12 @@ pub(super) fn start_stop_unit(device: &mut Device, request: &Request<'_>) -> Ans
     if !device.settings.removable {
         return Err(sense::INVALID_FIELD_IN_CDB.at_cdb_bit(4, 1));
     }
-    if !start && device.gate.removal_prevented() {
+    let moves = start == device.ejected;
+    // A medium that is held stays where it is: out too, if it was out when it was asked for.
+    if moves && device.gate.removal_prevented() {
         return Err(sense::MEDIUM_REMOVAL_PREVENTED);
     }
-    if start && device.ejected {
+    if moves && start {
         device.gate.establish(sense::NOT_READY_TO_READY_CHANGE, Audience::Others(request.nexus));
     }
     device.ejected = !start;

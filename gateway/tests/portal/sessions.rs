@@ -171,5 +171,6 @@ fn an_initiator_that_does_not_read_is_not_read_from_for_ever() {
     assert!(sent < 1 << 30, "a gigabyte of pings was swallowed");
     let mut other = Initiator::connect(bench.address);
     other.isid[5] = 3;
-    other.log_in(TARGET, &[]); assert_eq!(other.read(&[0; 6], 0).status, 0);
+    other.log_in(TARGET, &[]);
+    assert_eq!(other.read(&[0; 6], 0).status, 0);
 }

@@ -1,4 +1,5 @@
 //! Drives a disk one request at a time, or several.
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
@@ -12,7 +13,7 @@ use rbdgate::disk::{
 use crate::bench::{PATIENCE, conf, unique};
 
 /// An image of the pool that the tests share, through the test user.
-pub fn spec(image: &str, create: Option<u64>) -> Spec {
+pub(crate) fn spec(image: &str, create: Option<u64>) -> Spec {
     Spec {
         conf: conf(),
         id: "admin".into(),
@@ -27,12 +28,12 @@ pub fn spec(image: &str, create: Option<u64>) -> Spec {
 }
 
 /// Opens it through a client of its own.
-pub fn open(spec: &Spec) -> Result<RbdDisk, OpenError> {
+pub(crate) fn open(spec: &Spec) -> Result<RbdDisk, OpenError> {
     RbdDisk::open_with(spec, &Clients::default())
 }
 
 #[derive(Default)]
-pub struct Inbox {
+pub(crate) struct Inbox {
     done: Mutex<Vec<Completion>>,
     more: Condvar,
 }
@@ -45,7 +46,7 @@ impl CompletionQueue for Inbox {
 }
 
 impl Inbox {
-    pub fn take(&self, tag: u64) -> Completion {
+    pub(crate) fn take(&self, tag: u64) -> Completion {
         let deadline = Instant::now() + PATIENCE;
         let mut done = self.done.lock().unwrap();
         loop {
@@ -57,24 +58,24 @@ impl Inbox {
         }
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.done.lock().unwrap().is_empty()
     }
 }
 
-pub struct Bench {
-    pub disk: RbdDisk,
-    pub inbox: Arc<Inbox>,
+pub(crate) struct Bench {
+    pub(crate) disk: RbdDisk,
+    pub(crate) inbox: Arc<Inbox>,
     next: u64,
 }
 
 impl Bench {
     /// A new image.
-    pub fn new(size: u64) -> Self {
+    pub(crate) fn new(size: u64) -> Self {
         Self::over(open(&spec(&unique("disk"), Some(size))).unwrap())
     }
 
-    pub fn over(disk: RbdDisk) -> Self {
+    pub(crate) fn over(disk: RbdDisk) -> Self {
         Self { disk, inbox: Arc::default(), next: 0 }
     }
 
@@ -86,29 +87,29 @@ impl Bench {
         tag
     }
 
-    pub fn start_write(&mut self, offset: u64, data: Vec<u8>) -> u64 {
+    pub(crate) fn start_write(&mut self, offset: u64, data: Vec<u8>) -> u64 {
         self.start(Request::Write { offset, buffer: Buffer::Owned(data), fua: false })
     }
 
-    pub fn run(&mut self, request: Request) -> Result<Outcome, Error> {
+    pub(crate) fn run(&mut self, request: Request) -> Result<Outcome, Error> {
         let tag = self.start(request);
         self.inbox.take(tag).result
     }
 
-    pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
+    pub(crate) fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
         let tag = self.start_write(offset, data.to_vec());
         let completion = self.inbox.take(tag);
         assert_eq!(completion.buffer.as_deref(), Some(data), "a buffer comes back, whatever happened");
         completion.result.map(drop)
     }
 
-    pub fn read(&mut self, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
+    pub(crate) fn read(&mut self, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
         let tag = self.start(Request::Read { offset, buffer: Buffer::Owned(vec![0xEE; len]) });
         let completion = self.inbox.take(tag);
         completion.result.map(|_outcome| completion.buffer.unwrap())
     }
 
-    pub fn allocation(&mut self, offset: u64, len: u64, limit: usize) -> Vec<AllocationExtent> {
+    pub(crate) fn allocation(&mut self, offset: u64, len: u64, limit: usize) -> Vec<AllocationExtent> {
         self.run(Request::Allocation { offset, len, limit }).unwrap().extents
     }
 }

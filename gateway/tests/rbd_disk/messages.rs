@@ -5,7 +5,7 @@ use std::fs;
 use rbd::{Features, NewImage};
 use rbdgate::disk::rbd::{Clients, RbdDisk, Spec};
 
-use crate::bench::{OwnCeph, conf, pool, unique};
+use crate::bench::{OwnCeph, pool, unique};
 use crate::inbox::{open, spec};
 
 fn refusal(spec: &Spec) -> String {
@@ -32,6 +32,9 @@ fn ceph_a_configuration_that_is_something_else() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ceph.conf");
     fs::write(&path, "targets:\n  - name: iqn.2026-01.example:disk\n").unwrap();
+    let text = refusal(&Spec { conf: path.clone(), ..spec("any", None) });
+    says(&text, &["ceph.conf", "no valid ceph.conf"]);
+    fs::write(&path, "[global]\nlog_to_stderr = false\n").unwrap();
     let text = refusal(&Spec { conf: path, ..spec("any", None) });
     says(&text, &["ceph.conf", "check mon_host"]);
 }
@@ -128,5 +131,4 @@ fn ceph_a_block_size_or_a_size_that_is_not_possible() {
     says(&refusal(&spec(&name, Some(1000))), &["multiple of the block size"]);
     pool().create_image(&name, NewImage::new(100)).unwrap();
     says(&refusal(&spec(&name, None)), &["no whole block"]);
-    let _ = conf();
 }

@@ -373,15 +373,15 @@ where
     // AcqRel: the last one sees what the others booked. `shared` is not used after this.
     if shared.left.fetch_sub(1, Ordering::AcqRel) == 1 {
         // SAFETY: from Box::into_raw; every part has reported, so librbd is done with the record and nobody else has it.
-        end(unsafe { Box::from_raw(record) });
+        end(*unsafe { Box::from_raw(record) });
     }
 }
 
-fn end<B, F>(record: Box<Record<B, F>>)
+fn end<B, F>(record: Record<B, F>)
 where
     F: FnOnce(Result<usize, Errno>, B),
 {
-    let Record { in_flight, body, done, bytes, failed, .. } = *record;
+    let Record { in_flight, body, done, bytes, failed, .. } = record;
     let result = match failed.into_inner() {
         0 => Ok(bytes.into_inner()),
         errno => Err(Errno(errno)),
@@ -405,7 +405,8 @@ mod tests {
             "RBDGATE_TEST_CEPH_CONF is not set, and this test needs a real Ceph: run containers/dev/test",
         );
         let pool = Cluster::connect(&Config::new(conf, "admin")).unwrap().pool("rbd").unwrap();
-        let name = format!("refused-{}", std::process::id());
+        let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_micros();
+        let name = format!("refused-{since:x}-{}", std::process::id());
         pool.create_image(&name, NewImage::new(1 << 20)).unwrap();
         pool.open_image(&name, &Open::default()).unwrap()
     }

@@ -122,7 +122,7 @@ mod tests {
             buffer[..long.len()].copy_from_slice(long.as_bytes());
             0
         });
-        assert_eq!(got, Ok(long.clone()));
+        assert_eq!(got, Ok(long));
         assert_eq!(asked, 2);
     }
 

@@ -116,7 +116,7 @@ impl WriteOp {
         let len = key.len();
         // SAFETY: see `assert_exists`; arrays of one, which C copies with what they point to.
         unsafe {
-            (self.library.rados.rados_write_op_omap_rm_keys2)(self.raw, keys.as_ptr(), &raw const len, 1)
+            (self.library.rados.rados_write_op_omap_rm_keys2)(self.raw, keys.as_ptr(), &raw const len, 1);
         };
     }
 

@@ -46,8 +46,14 @@ impl Runs {
         let (mut low, mut high, mut half) = (self.span + first, self.span + last, 64);
         while low > 1 {
             (low, high) = (low / 2, high / 2);
+            let mut changed = false;
             for node in low..=high {
-                self.nodes[node] = join(self.nodes[2 * node], self.nodes[2 * node + 1], half);
+                let joined = join(self.nodes[2 * node], self.nodes[2 * node + 1], half);
+                changed |= joined != self.nodes[node];
+                self.nodes[node] = joined;
+            }
+            if !changed {
+                return;
             }
             half *= 2;
         }

@@ -21,11 +21,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Weak;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::Duration;
 
 use super::{CommandPages, PoolUsage, Tenant};
-use crate::AllocateError;
 use crate::area::Area;
+use crate::{AllocateError, clock};
+
+/// The page of the command area that stays; no page is smaller.
+const MAILBOX_PAGE: u64 = 4096;
 
 /// Order of arrival of waiting requests, over all LUNs.
 pub(crate) type Ticket = u64;
@@ -34,6 +37,8 @@ pub(crate) type Ticket = u64;
 #[derive(Debug)]
 pub(super) struct Account {
     pub(super) held: u64,
+    /// Of it, granted to waiting requests that have not taken their blocks yet.
+    pending: u64,
     /// Resident bytes of the data area.
     pub(super) backed: u64,
     /// Resident bytes of the command area.
@@ -47,7 +52,7 @@ pub(super) struct Account {
     /// Waits for the pool (and not for its own area, nor for its share).
     contends: bool,
     queue: VecDeque<Ticket>,
-    pub(super) idle_since: Instant,
+    pub(super) idle_since: Duration,
     pub(super) blocks: Weak<Area>,
     pub(super) pages: Option<Weak<dyn CommandPages>>,
 }
@@ -113,6 +118,8 @@ pub(super) struct Accounts {
     contending: usize,
     pub(super) luns: Vec<Option<Account>>,
     count: u64,
+    /// Of them, preallocated ones.
+    fixed: u64,
     waiters: BTreeMap<Ticket, Waiter>,
     /// First waiting request of each LUN.
     heads: BTreeMap<Ticket, Tenant>,
@@ -135,6 +142,7 @@ impl Accounts {
             contending: 0,
             luns: Vec::new(),
             count: 0,
+            fixed: 0,
             waiters: BTreeMap::new(),
             heads: BTreeMap::new(),
             next_ticket: 0,
@@ -146,6 +154,7 @@ impl Accounts {
         let backed = if terms.fixed { terms.area } else { 0 };
         let account = Account {
             held: 0,
+            pending: 0,
             backed,
             command: terms.command,
             area: terms.area,
@@ -154,13 +163,14 @@ impl Accounts {
             fixed: terms.fixed,
             contends: false,
             queue: VecDeque::new(),
-            idle_since: Instant::now(),
+            idle_since: clock::now(),
             blocks: Weak::new(),
             pages: None,
         };
         self.charged += backed + terms.command;
         self.base += backed + terms.command;
         self.count += 1;
+        self.fixed += u64::from(terms.fixed);
         let free = self.luns.iter().position(Option::is_none).unwrap_or(self.luns.len());
         if free == self.luns.len() {
             self.luns.push(None);
@@ -180,6 +190,7 @@ impl Accounts {
         self.base -= account.command + if account.fixed { account.backed } else { 0 };
         self.reserves -= account.reserve;
         self.count -= 1;
+        self.fixed -= u64::from(account.fixed);
         self.set_reserves();
     }
 
@@ -253,7 +264,7 @@ impl Accounts {
         let before = account.held.min(account.reserve);
         account.held -= bytes;
         if account.held == 0 {
-            account.idle_since = Instant::now();
+            account.idle_since = clock::now();
         }
         let covered = before - account.held.min(account.reserve);
         let (active, fixed) = (account.is_active(), account.fixed);
@@ -330,9 +341,14 @@ impl Accounts {
     pub(super) fn poll(&mut self, ticket: Ticket, waker: &Waker) -> (Waiting, Option<Waker>) {
         let Some(waiter) = self.waiters.get_mut(&ticket) else { return (Waiting::TooLarge, None) };
         let state = waiter.state;
+        let (tenant, need) = (waiter.tenant, waiter.need);
+        if state == Waiting::Granted {
+            self.account(tenant).pending -= need;
+        }
         if state != Waiting::InLine {
             return (state, self.waiters.remove(&ticket).and_then(|waiter| waiter.waker));
         }
+        let Some(waiter) = self.waiters.get_mut(&ticket) else { return (state, None) };
         let same = waiter.waker.as_ref().is_some_and(|old| old.will_wake(waker));
         (state, if same { None } else { waiter.waker.replace(waker.clone()) })
     }
@@ -342,7 +358,10 @@ impl Accounts {
         let waiter = self.waiters.remove(&ticket)?;
         match waiter.state {
             Waiting::InLine => self.leave(ticket, waiter.tenant),
-            Waiting::Granted => self.give_back(waiter.tenant, waiter.need),
+            Waiting::Granted => {
+                self.account(waiter.tenant).pending -= waiter.need;
+                self.give_back(waiter.tenant, waiter.need);
+            }
             Waiting::TooLarge => {}
         }
         waiter.waker
@@ -364,7 +383,12 @@ impl Accounts {
 
     /// Serves the lines, oldest request first, and collects whom to wake.
     pub(super) fn dispatch(&mut self, wake: &mut Vec<Waker>) {
-        while !self.heads.is_empty() && self.serve_once(wake) {}
+        while !self.heads.is_empty() && self.has_room() && self.serve_once(wake) {}
+    }
+
+    /// False when a pass would serve nobody. Spares a look at every line whenever somebody frees a little.
+    fn has_room(&self) -> bool {
+        self.held == 0 || self.fixed > 0 || self.base + self.held < self.limit
     }
 
     /// One pass over the first request of every LUN; `true` when something was granted.
@@ -380,6 +404,7 @@ impl Accounts {
             blocked |= verdict == Verdict::Contended;
             if verdict == Verdict::Grant {
                 self.grant(tenant, need);
+                self.account(tenant).pending += need;
                 self.leave(ticket, tenant);
                 self.settle(ticket, Waiting::Granted, wake);
                 granted = true;
@@ -457,8 +482,13 @@ impl Account {
         self.held > 0 || !self.queue.is_empty()
     }
 
+    /// True when there may be memory to give back: blocks, or pages beside the mailbox'.
+    pub(super) fn may_shrink(&self) -> bool {
+        self.spare() > 0 || self.command > MAILBOX_PAGE
+    }
+
     /// Resident bytes that no command holds.
-    pub(super) fn spare(&self) -> u64 {
-        if self.fixed { 0 } else { self.backed.saturating_sub(self.held) }
+    fn spare(&self) -> u64 {
+        if self.fixed { 0 } else { (self.backed + self.pending).saturating_sub(self.held) }
     }
 }

@@ -235,6 +235,12 @@ impl<T: Send> Producer<T> {
         allocated_bytes(&self.shared.file)
     }
 
+    /// The shared memory itself, to play a hostile peer.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn mapping(&self) -> Arc<crate::shm::Mapping> {
+        Arc::clone(&self.shared.area.mapping)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Ring<T>> {
         self.shared.lock()
     }

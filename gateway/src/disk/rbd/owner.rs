@@ -109,8 +109,11 @@ fn make_way(image: &Image, ours: &str) -> Result<(), OpenError> {
 
 fn fence(image: &Image, owner: &str, cause: &str) -> Result<(), OpenError> {
     tracing::warn!(image = image.label(), owner, "fencing the former owner: {cause}");
-    image.fence(owner)?;
-    Ok(())
+    match image.fence(owner) {
+        // Another successor was quicker and has the lock; the next look finds it.
+        Err(error) if error.kind == Kind::Busy => Ok(()),
+        outcome => Ok(outcome?),
+    }
 }
 
 fn say_waiting(image: &Image, watcher: &Watcher) {

@@ -66,10 +66,11 @@ fn data_that_is_not_twice_the_blocks_is_refused_before_anything_is_read() {
     let (mut bench, old, new) = bench(0);
     for len in [0, 512, 1023, 1025, 2048] {
         let data = [&old[..512], &new[..]].concat();
-        let ended =
-            bench.fails_with(&caw(0, 1), &data[..len], sense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);
+        let ended = bench.fails_with(&caw(0, 1), &data[..len], sense::INVALID_FIELD_IN_CDB);
         assert!(ended.io.is_empty());
     }
+    // 256 blocks do not fit the field, and look like none.
+    bench.fails_with(&caw(0, 0), &vec![0; 2 * 256 * 512], sense::INVALID_FIELD_IN_CDB);
 }
 
 #[test]

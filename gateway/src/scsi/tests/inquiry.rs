@@ -114,7 +114,7 @@ fn block_limits_are_those_the_commands_keep_to() {
     assert_eq!(u32_at(&page, 24), 256);
     assert_eq!(u32_at(&page, 28), 128);
     assert_eq!(u32_at(&page, 32), 0x8000_0000);
-    assert_eq!(page[36..44], (128_u64 << 11).to_be_bytes());
+    assert_eq!(page[36..44], (16_u64 << 11).to_be_bytes());
 }
 
 #[test]

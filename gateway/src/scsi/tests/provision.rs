@@ -168,7 +168,7 @@ fn write_same_refuses_what_it_says_it_does() {
     let block = [1; 512];
     // WSNZ, MAXIMUM WRITE SAME LENGTH.
     bench.fails_with(&cdb16(0x93, 0, 0), &block, sense::INVALID_FIELD_IN_CDB);
-    bench.fails_with(&cdb16(0x93, 0, (128 << 11) + 1), &block, sense::INVALID_FIELD_IN_CDB);
+    bench.fails_with(&cdb16(0x93, 0, (16 << 11) + 1), &block, sense::INVALID_FIELD_IN_CDB);
     bench.fails_with(&cdb16(0x93, u64::MAX, 0), &block, sense::LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE);
     bench.fails_with(&cdb16(0x93, 1 << 31, 1), &block, sense::LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE);
     // ANCHOR, LBDATA, PBDATA.

@@ -74,6 +74,11 @@ fn no_initiator_can_eject_what_any_holds_in() {
     // The end of a nexus ends what it has asked for.
     drop(second);
     bench.passes(&EJECT);
+    // Nor can any load it.
+    bench.passes(&PREVENT);
+    bench.fails(&LOAD, sense::MEDIUM_REMOVAL_PREVENTED);
+    bench.passes(&EJECT);
+    bench.passes(&ALLOW);
     bench.passes(&LOAD);
     bench.fails(&[0x1E, 0, 0, 0, 2, 0], sense::INVALID_FIELD_IN_CDB);
 }

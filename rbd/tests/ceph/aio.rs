@@ -1,13 +1,13 @@
 //! The data path against a real Ceph: every trap of librbd's aio calls has a test.
 
-mod bench;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-use bench::*;
 use rbd::{Bytes, Compared, Errno, OUT_OF_RANGE};
+
+use crate::bench::{PATIENCE, eventually};
+use crate::io::*;
 
 const MIB: u64 = 1 << 20;
 
@@ -176,7 +176,7 @@ fn many_operations_in_flight_each_end_once_with_their_own_memory() {
         let tell = tell.clone();
         let into = Bytes::from(vec![0; 4096]);
         image.read(n * 4096, into, move |result, data| {
-            tell.send((n, result.map(drop), data.into_vec())).unwrap()
+            tell.send((n, result.map(drop), data.into_vec())).unwrap();
         });
     }
     for _ in 0..in_all {
