@@ -24,9 +24,17 @@
 //! `portal` names `ring` and never `scsi` or `disk`; `scsi` is pure and names only the block vocabulary of `disk`;
 //! `lane` joins `ring`, `scsi` and `disk`; `config` names nothing; `supervisor` builds the whole from it.
 
+pub mod admin;
+pub mod cli;
+pub mod config;
+pub mod control;
 pub mod disk;
 pub mod lane;
+pub mod metrics;
 pub mod nexus;
 pub mod portal;
 pub mod reactor;
 pub mod scsi;
+pub mod status;
+pub mod supervisor;
+mod telemetry;

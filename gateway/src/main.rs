@@ -1,1 +1,10 @@
-fn main() {}
+//! The `rbdgate` command.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use rbdgate::cli::Cli;
+
+fn main() -> ExitCode {
+    Cli::parse().run()
+}

@@ -1,6 +1,8 @@
 //! The disk contract (`rbdgate::disk`), run against every store that needs no cluster. Buffers here are the gateway's own;
 //! segments of a data area are driven through the same stores by the lane tests.
 
+#![expect(clippy::unwrap_used, reason = "a test")]
+
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 

@@ -4,6 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::Direction;
 use crate::area::{Area, Held};
 
 /// Exclusively owned blocks of one LUN's data area; dropping it frees them. `Extent::default()` is empty.
@@ -16,6 +17,7 @@ pub struct Extent {
     area: Option<Arc<Area>>,
     held: Held,
     len: usize,
+    direction: Direction,
 }
 
 impl Extent {
@@ -24,7 +26,7 @@ impl Extent {
         if len == 0 {
             return Self::default();
         }
-        Self { held: area.take(len), area: Some(Arc::clone(area)), len }
+        Self { held: area.take(len), area: Some(Arc::clone(area)), len, direction: Direction::Unknown }
     }
 
     /// Bytes asked for (not rounded up to blocks).
@@ -71,9 +73,30 @@ impl Extent {
         }
     }
 
+    /// Says which way the bytes will be carried; the ring entry tells the consumer.
+    pub fn set_direction(&mut self, direction: Direction) {
+        self.direction = direction;
+    }
+
+    /// Which way the bytes will be carried.
+    pub fn direction(&self) -> Direction {
+        self.direction
+    }
+
     /// Contiguous pieces, as the ring entry will carry them.
     pub fn pieces(&self) -> usize {
         self.held.len()
+    }
+
+    /// Puts another extent of the same LUN behind this one. Panics when this one ends within a block, or when they are of
+    /// two rings (the caller's bug).
+    pub fn append(&mut self, mut other: Self) {
+        let Some(area) = other.area.take() else { return };
+        assert!(self.is_of(&area), "extents of two rings");
+        assert!(self.len.is_multiple_of(area.block()), "{} bytes do not end with a block", self.len);
+        self.len += std::mem::take(&mut other.len);
+        self.held.append(&mut other.held);
+        self.area = Some(area);
     }
 
     /// The pieces as offsets from the start of the mapping.

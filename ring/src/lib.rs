@@ -135,6 +135,21 @@ impl Nexus {
     }
 }
 
+/// Which way a command's buffer is carried: low half of the request's `__pad2` word (zero from the kernel).
+///
+/// The consumer needs it to tell data-out from room for data-in: room holds whatever it held before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Direction {
+    /// The producer does not say.
+    #[default]
+    Unknown = 0,
+    /// From the device server to the initiator.
+    In = 1,
+    /// From the initiator to the device server.
+    Out = 2,
+}
+
 /// Whether the peer must be woken after a batch was published.
 #[must_use = "a peer that is not kicked sleeps on"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,6 +23,7 @@ pub mod fault;
 pub mod file;
 mod gate;
 pub mod memory;
+pub mod rbd;
 mod request;
 
 use std::ops::Range;

@@ -1,1 +1,155 @@
-//! One LUN: ring ↔ SCSI engine ↔ disk, with the in-flight table and task management.
+//! A lane: one LUN, from its ring through the SCSI engine to its disk and back.
+//!
+//! ```text
+//!  ring ──next()──► Command ──► unit.execute() ──► Step::Done ─────────────────────────► complete() ─┐
+//!                                     │                                                    ▲         │ commit(), once
+//!                                     ▼                                                    │         │ per turn, then
+//!                                 Step::Io ──► ranges ──► disk.submit() … any thread …     │         ▼ one doorbell
+//!                                     ▲                                 │                  │
+//!                                     └── unit.resume() ◄── inflight ◄──┴── inbox ─────────┘
+//! ```
+//!
+//! A lane is one task on one reactor and owns its consumer and its unit; nothing in it is locked. Other threads reach it
+//! by the inbox only: the producer rings, the disk lists what it has finished. The task works in *turns*: what the disk has
+//! finished, then a bounded number of commands, then one commit.
+//!
+//! Invariants: a command is answered exactly once, and only when the disk has none of its operations any more; payload of
+//! READ and WRITE is never copied; an error stays with its LUN, a corrupt ring included.
+
+mod inbox;
+mod inflight;
+mod pump;
+mod ranges;
+mod stats;
+mod sync;
+mod tasks;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use ring::{Consumer, Doorbell};
+use tokio::sync::watch;
+
+use self::inbox::{Bell, List};
+use self::pump::Pump;
+use self::stats::Figures;
+pub use self::stats::{LATENCY_BOUNDS, Latency, Stats};
+use crate::disk::{Completion, CompletionQueue, Disk};
+use crate::reactor::Reactor;
+use crate::scsi::Unit;
+
+/// What a lane is made of.
+pub struct Parts {
+    /// Names the LUN in logs.
+    pub name: String,
+    /// The owning end of its ring.
+    pub consumer: Consumer,
+    /// Its device server.
+    pub unit: Unit,
+    /// Its store; `None` for the unit that answers for LUNs that do not exist.
+    pub disk: Option<Arc<dyn Disk>>,
+    /// Rung after answers have been published.
+    pub producer: Arc<dyn Doorbell>,
+}
+
+/// A handle on a running lane; clones refer to the same one. The lane runs on when all of them are dropped.
+#[derive(Clone, Debug)]
+pub struct Lane {
+    shared: Arc<Shared>,
+    ended: watch::Receiver<()>,
+}
+
+/// What other threads touch of a lane.
+struct Shared {
+    bell: Bell,
+    finished: List<Completion>,
+    figures: Figures,
+    stopping: AtomicBool,
+    /// The disk's new size, or [`UNCHANGED`].
+    resized: AtomicU64,
+}
+
+/// No disk has this size: it is no multiple of a block.
+const UNCHANGED: u64 = u64::MAX;
+
+/// Starts a lane on a reactor.
+///
+/// The disk's resize listener is taken. The task must have ended (see [`Lane::stop`]) before the reactors are shut down.
+pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
+    let shared = Arc::new(Shared {
+        bell: Bell::new(),
+        finished: List::new(),
+        figures: Figures::default(),
+        stopping: AtomicBool::new(false),
+        resized: AtomicU64::new(UNCHANGED),
+    });
+    if let Some(disk) = &parts.disk {
+        let lane = Arc::downgrade(&shared);
+        disk.on_resize(Box::new(move |size| {
+            if let Some(lane) = lane.upgrade() {
+                lane.resized.store(size, Ordering::Release);
+                lane.bell.ring();
+            }
+        }));
+    }
+    // Rung once at the start: the producer may have published before it knew the lane.
+    shared.bell.ring();
+    let (running, ended) = watch::channel(());
+    let pump = Pump::new(parts, Arc::clone(&shared));
+    reactor.spawn(move || async move {
+        pump.run().await;
+        drop(running);
+    });
+    Lane { shared, ended }
+}
+
+impl Lane {
+    /// What the producer rings after it has published. Cheap, and rings between two turns count once.
+    pub fn doorbell(&self) -> Arc<dyn Doorbell> {
+        Arc::clone(&self.shared) as _
+    }
+
+    /// The lane's figures.
+    pub fn stats(&self) -> Stats {
+        self.shared.figures.snapshot()
+    }
+
+    /// Takes what is on the ring, answers it when the disk has finished it, publishes the answers and ends the task. What
+    /// is published afterwards stays on the ring. Dropping the future does not revoke the stop.
+    ///
+    /// Waits for as long as the disk takes; bound it by a timeout where that may be for ever.
+    pub async fn stop(&self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        self.shared.bell.ring();
+        let mut ended = self.ended.clone();
+        // Nothing is ever sent: the wait ends with an error when the task has dropped its end.
+        while ended.changed().await.is_ok() {}
+    }
+}
+
+impl Doorbell for Shared {
+    fn ring(&self) {
+        self.bell.ring();
+    }
+}
+
+impl CompletionQueue for Shared {
+    fn push(&self, completion: Completion) {
+        if self.finished.push(completion) {
+            self.bell.ring();
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("stopping", &self.stopping).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts").field("name", &self.name).finish_non_exhaustive()
+    }
+}

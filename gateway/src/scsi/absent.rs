@@ -1,4 +1,4 @@
-//! The device server behind LUNs that do not exist (SAM-5 5.11, SPC-4 6.6.1, 6.33 and 6.39).
+//! The device server behind LUNs that do not exist (SAM-5, incorrect logical unit selection).
 
 use std::sync::Arc;
 

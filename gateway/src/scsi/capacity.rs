@@ -1,4 +1,4 @@
-//! READ CAPACITY (SBC-3 5.16, 5.17) and GET LBA STATUS (5.4).
+//! READ CAPACITY and GET LBA STATUS (SBC-3).
 
 use smallvec::SmallVec;
 
@@ -71,25 +71,26 @@ impl LbaStatus {
             Some(Err(Error::Unsupported)) | None => Vec::new(),
             Some(Err(error)) => return Err(fault::sense(error, Access::Read)),
         };
+        let end = lba + blocks;
+        // Behind the last extent, and without any, all is mapped for all the initiator may rely on.
         extents.truncate(limits::LBA_STATUS_DESCRIPTORS);
         if extents.is_empty() {
-            let range = lba * block..(lba + blocks) * block;
-            extents.push(AllocationExtent { range, allocated: true });
+            extents.push(AllocationExtent { range: lba * block..end * block, allocated: true });
         }
         let mut data = vec![0; 8];
         let mut next = lba;
         for extent in extents {
             // A block that is allocated in part is mapped: it goes with its allocated neighbour.
-            let end =
+            let upto =
                 if extent.allocated { extent.range.end.div_ceil(block) } else { extent.range.end / block };
-            let Some(count) = end.min(lba + blocks).checked_sub(next).filter(|count| *count > 0) else {
-                continue;
-            };
-            data.extend_from_slice(&next.to_be_bytes());
-            data.extend_from_slice(&u32::try_from(count).unwrap_or(u32::MAX).to_be_bytes());
-            // PROVISIONING STATUS: mapped, or deallocated.
-            data.extend_from_slice(&[u8::from(!extent.allocated), 0, 0, 0]);
-            next = end;
+            let upto = upto.min(end);
+            if upto > next {
+                data.extend_from_slice(&next.to_be_bytes());
+                data.extend_from_slice(&((upto - next) as u32).to_be_bytes());
+                // PROVISIONING STATUS: mapped, or deallocated.
+                data.extend_from_slice(&[u8::from(!extent.allocated), 0, 0, 0]);
+                next = upto;
+            }
         }
         let length = (data.len() - 4) as u32;
         data[..4].copy_from_slice(&length.to_be_bytes());

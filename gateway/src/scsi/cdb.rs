@@ -40,7 +40,7 @@ impl Request<'_> {
     }
 }
 
-/// Looks a CDB up and checks it against the usage map of its row (SPC-4 4.3.3: a set bit in a reserved field is an
+/// Looks a CDB up and checks it against the usage map of its row (SPC-4: a set bit in a reserved field is an
 /// invalid field; the map that REPORT SUPPORTED OPERATION CODES shows is the truth).
 pub(super) fn parse<'a>(
     row: Option<&'static Opcode>,
@@ -106,11 +106,11 @@ impl Cdb<'_> {
     }
 
     /// LOGICAL BLOCK ADDRESS and TRANSFER LENGTH (or verification length, number of blocks, …) of the block commands:
-    /// at the same places in every CDB of one size (SPC-4 4.2.2).
+    /// at the same places in every CDB of one size (SPC-4, typical CDB formats).
     pub(super) fn span(self) -> Span {
         let (lba, blocks) = match self.0.len() {
             6 => {
-                // SBC-3 5.7 and 5.29: 21 bits, and zero stands for 256 blocks.
+                // READ (6) and WRITE (6): 21 bits, and zero stands for 256 blocks.
                 let lba = self.u32(0) & 0x1F_FFFF;
                 let blocks = self.byte(4);
                 (lba.into(), if blocks == 0 { 256 } else { blocks.into() })

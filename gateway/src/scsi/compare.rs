@@ -1,4 +1,4 @@
-//! COMPARE AND WRITE (SBC-3 5.2) and ORWRITE (5.8): read, decide, write, and nothing in between.
+//! COMPARE AND WRITE and ORWRITE (SBC-3): read, decide, write, and nothing in between.
 
 use std::ops::Range;
 
@@ -40,20 +40,19 @@ pub(super) fn compare_and_write(device: &mut Device, request: &Request<'_>) -> A
     }
     let extent = device.locate(Span { lba: cdb.u64(2), blocks: blocks.into() })?;
     let len = extent.len as usize;
+    // Half a comparison must not become a whole write, nor a count that did not fit its byte none at all.
+    if request.data_out() != 2 * len {
+        return Err(sense::INVALID_FIELD_IN_CDB.at_cdb_byte(13));
+    }
     if len == 0 {
         return good(0);
-    }
-    // Half a comparison must not become a whole write.
-    if request.data_out() != 2 * len {
-        return Err(sense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);
     }
     let fua = cdb.bit(1, FUA) || device.write_through();
     if extent.len <= u64::from(device.geometry.compare_and_write) {
         let (mut compare, mut write) = (vec![0; len], vec![0; len]);
         request.data.copy_out(0, &mut compare);
         request.data.copy_out(len, &mut write);
-        return Settle { access: Access::Write, in_place: false, transfer: None }
-            .after(Io::CompareAndWrite { offset: extent.offset, compare, write, fua });
+        return Settle::write(None).after(Io::CompareAndWrite { offset: extent.offset, compare, write, fua });
     }
     Ok(Step::Io {
         io: SmallVec::from_buf([Io::Read { offset: extent.offset, into: Memory::Owned(vec![0; len]) }]),
@@ -79,7 +78,7 @@ impl Compare {
         let medium = results.first().and_then(|read| read.buffer.as_deref());
         let medium = medium.ok_or(sense::INTERNAL_TARGET_FAILURE)?;
         if let Err(at) = data.compare(0, medium) {
-            // SBC-3 5.2: INFORMATION has the offset of the first byte that differs.
+            // INFORMATION has the offset of the first byte that differs.
             return Err(sense::MISCOMPARE_DURING_VERIFY_OPERATION.with_information(at as u64));
         }
         let len = extent.len as usize;

@@ -12,7 +12,7 @@ use super::identity::Identity;
 use super::mode;
 use super::opcode::{self, Flow, Opcode, Requires};
 use super::sense::{self, Sense};
-use super::step::{Data, DataIn, Finished, Io, Reply, Step, status};
+use super::step::{Data, DataIn, Direction, Finished, Io, Reply, Step, status};
 use super::unit::Settings;
 use super::{capacity, compare, limits, transfer, verify};
 use crate::disk::Geometry;
@@ -54,9 +54,26 @@ pub(super) struct Settle {
     pub(super) in_place: bool,
     /// As in [`Reply::transfer`].
     pub(super) transfer: Option<usize>,
+    /// The answer waits for a flush too: the request cannot ask for stable storage by itself.
+    pub(super) flush: bool,
 }
 
 impl Settle {
+    /// Data-in, in the command's buffer.
+    pub(super) fn read(transfer: Option<usize>) -> Self {
+        Self { access: Access::Read, in_place: true, transfer, flush: false }
+    }
+
+    /// The medium has changed, or what changed is stable.
+    pub(super) fn write(transfer: Option<usize>) -> Self {
+        Self { access: Access::Write, in_place: false, transfer, flush: false }
+    }
+
+    /// With a flush, if `flush`.
+    pub(super) fn flushed(self, flush: bool) -> Self {
+        Self { flush, ..self }
+    }
+
     /// One request, then this answer.
     pub(super) fn after(self, io: Io) -> Answer {
         self.after_all(SmallVec::from_buf([io]))
@@ -69,6 +86,9 @@ impl Settle {
 
     fn resume(self, results: &[Finished]) -> Answer {
         check(results, self.access)?;
+        if self.flush {
+            return self.flushed(false).after(Io::Flush);
+        }
         let data_in = if self.in_place { DataIn::InPlace } else { DataIn::None };
         Ok(Step::Done(Reply { data_in, ..Reply::good(self.transfer) }))
     }
@@ -131,7 +151,7 @@ impl Device {
         let row = opcode::find(cdb).filter(|row| self.offers(row));
         let flow = row.map_or(Flow::None, |row| row.data);
         let answer = self.start(row, cdb, nexus, data);
-        self.conclude(flow, answer)
+        self.conclude(flow, answer, data)
     }
 
     fn start(&mut self, row: Option<&'static Opcode>, cdb: &[u8], nexus: Nexus, data: &dyn Data) -> Answer {
@@ -156,16 +176,24 @@ impl Device {
             Then::Or(or) => or.resume(results, data),
             Then::LbaStatus(status) => status.resume(self, results),
         };
-        self.conclude(flow, answer)
+        self.conclude(flow, answer, data)
     }
 
-    fn conclude(&self, flow: Flow, answer: Answer) -> Step<Continuation> {
-        match answer {
-            Ok(Step::Done(reply)) => Step::Done(reply),
+    fn conclude(&self, flow: Flow, answer: Answer, data: &dyn Data) -> Step<Continuation> {
+        let reply = match answer {
             Ok(Step::Io { io, exclusive, then }) => {
-                Step::Io { io, exclusive, then: Continuation { flow, then } }
+                return Step::Io { io, exclusive, then: Continuation { flow, then } };
             }
-            Err(sense) => Step::Done(refusal(sense, self.mode.descriptor_sense(), flow)),
+            Ok(Step::Done(reply)) => reply,
+            Err(sense) => refusal(sense, self.mode.descriptor_sense(), flow),
+        };
+        // A buffer that the transport carries the other way has had no part in the command: nothing was moved, and
+        // what it holds must not be taken for data-in.
+        match (flow, data.direction()) {
+            (Flow::Out, Direction::In) | (Flow::In, Direction::Out) => {
+                Step::Done(Reply { data_in: DataIn::None, transfer: Some(0), ..reply })
+            }
+            _ => Step::Done(reply),
         }
     }
 

@@ -17,7 +17,7 @@ pub(super) enum Access {
 pub(super) fn sense(error: &Error, access: Access) -> Sense {
     match error {
         Error::OutOfRange => sense::LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE,
-        // SBC-3 4.7.3.6: what VMware pauses a virtual machine on, where a medium error would fail it.
+        // SBC-3, thin provisioning: what VMware pauses a virtual machine on, where a medium error would fail it.
         Error::NoSpace => sense::SPACE_ALLOCATION_FAILED_WRITE_PROTECT,
         Error::ReadOnly => sense::WRITE_PROTECTED,
         // NOT READY fails the path, not the disk: path checkers move on to another gateway.

@@ -79,7 +79,7 @@ impl Gate {
         });
     }
 
-    /// Establishes a unit attention condition. One that is pending already is not doubled (SAM-5 5.14.1).
+    /// Establishes a unit attention condition. One that is pending already is not doubled (SAM-5).
     pub(super) fn establish(&mut self, condition: Sense, audience: Audience) {
         for (nexus, known) in &mut self.known {
             let spared = audience == Audience::Others(*nexus);
@@ -89,7 +89,7 @@ impl Gate {
         }
     }
 
-    /// Establishes a reset condition, which takes the place of every other (SAM-5 5.14.2), and undoes what nexuses have
+    /// Establishes a reset condition, which takes the place of every other (SAM-5), and undoes what nexuses have
     /// asked of the unit.
     pub(super) fn reset(&mut self, condition: Sense) {
         for known in self.known.values_mut() {
@@ -126,7 +126,7 @@ impl Gate {
     }
 }
 
-/// Reports a pending unit attention condition, if the command is one that does (SAM-5 5.14.1).
+/// Reports a pending unit attention condition, if the command is one that does (SAM-5).
 pub(super) fn attend(device: &mut Device, row: Option<&Opcode>, nexus: Nexus) -> Result<(), Sense> {
     match row.map_or(Attention::Reported, |row| row.attention) {
         Attention::Reported => device.gate.take_attention(nexus).map_or(Ok(()), Err),

@@ -61,7 +61,8 @@ fn fnv1a(text: &str) -> u128 {
     text.bytes().fold(OFFSET_BASIS, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME))
 }
 
-/// Writes text into a fixed ASCII field: left-aligned, space-filled (SPC-4 4.4.1), unprintable bytes as underscores.
+/// Writes text into a fixed ASCII field: left-aligned, space-filled (SPC-4, ASCII data fields), unprintable bytes as
+/// underscores.
 pub(super) fn fill_ascii(field: &mut [u8], text: &str) {
     field.fill(b' ');
     for (place, byte) in field.iter_mut().zip(text.bytes()) {

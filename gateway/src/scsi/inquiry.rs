@@ -1,4 +1,4 @@
-//! INQUIRY (SPC-4 6.6): the standard data; the vital product data pages are in [`vpd`].
+//! INQUIRY (SPC-4): the standard data; the vital product data pages are in [`vpd`].
 
 use super::cdb::{Cdb, Request};
 use super::device::{Answer, Device, parameter_data};
@@ -30,13 +30,13 @@ pub(super) fn requested(cdb: Cdb<'_>) -> Result<Option<u8>, Sense> {
 /// Peripheral qualifier 0, device type 0: a block device is here.
 pub(super) const DIRECT_ACCESS: u8 = 0x00;
 
-/// Peripheral qualifier 3, device type 1Fh: no logical unit can be here (SPC-4 table 144).
+/// Peripheral qualifier 3, device type 1Fh: no logical unit can be here (SPC-4, PERIPHERAL QUALIFIER).
 pub(super) const NOWHERE: u8 = 0x7F;
 
 /// SPC-4.
 const VERSION: u8 = 0x06;
 
-/// SAM-5, iSCSI, SPC-4, SBC-3 (SPC-4 table 147), no version claimed of any.
+/// SAM-5, iSCSI, SPC-4 and SBC-3, no revision claimed of any (SPC-4, VERSION DESCRIPTOR values).
 const VERSION_DESCRIPTORS: [u16; 4] = [0x00A0, 0x0960, 0x0460, 0x04C0];
 
 /// The standard INQUIRY data, 96 bytes.

@@ -1,4 +1,4 @@
-//! REPORT LUNS (SPC-4 6.33): the inventory of the initiator that asks.
+//! REPORT LUNS (SPC-4): the inventory of the initiator that asks.
 
 use std::sync::Arc;
 
@@ -47,7 +47,8 @@ pub(super) fn list(cdb: Cdb<'_>, luns: &[u16]) -> Result<Vec<u8>, Sense> {
     Ok(data)
 }
 
-/// The first level of a LUN (SAM-5 4.7.7): peripheral device addressing below 256, flat space above.
+/// The first level of a LUN (SAM-5, single level LUN structure): peripheral device addressing below 256, flat space
+/// addressing from there on.
 fn single_level(lun: u16) -> u16 {
     if lun < 256 { lun } else { 0x4000 | lun & 0x3FFF }
 }

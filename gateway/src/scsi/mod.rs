@@ -10,6 +10,8 @@
 //!  Unit::resume(then, results, data) → Step   … and comes back, until Done
 //! ```
 //!
+//! Standards are cited by the name of the clause: its number differs from draft to draft.
+//!
 //! Invariants, whatever bytes a CDB or a parameter list holds:
 //!
 //! * a command ends in [`Step::Done`] after a number of steps that its CDB bounds;
@@ -41,6 +43,8 @@ mod unit;
 mod verify;
 mod vpd;
 
+#[cfg(test)]
+mod tests;
 
 pub use device::Continuation;
 pub use identity::Identity;

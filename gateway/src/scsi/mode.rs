@@ -1,4 +1,4 @@
-//! MODE SENSE and MODE SELECT (SPC-4 6.11 to 6.14), and the pages (SPC-4 7.5, SBC-3 6.5).
+//! MODE SENSE, MODE SELECT and the pages (SPC-4 and SBC-3, mode parameters).
 //!
 //! A page is rendered from the few fields that can change. What MODE SELECT sends is decoded into those fields and rendered
 //! again: if that is not what was sent, a bit was set that cannot be changed. The changeable mask is the difference between
@@ -92,11 +92,11 @@ struct Page {
 const PAGES: [Page; 5] =
     [READ_WRITE_ERROR_RECOVERY, CACHING, CONTROL, CONTROL_EXTENSION, INFORMATIONAL_EXCEPTIONS];
 
-/// SBC-3 6.5.8: AWRE and ARRE, reallocation is the store's business.
+/// Read-Write Error Recovery (SBC-3): AWRE and ARRE, reallocation is the store's business.
 const READ_WRITE_ERROR_RECOVERY: Page =
     Page { code: 0x01, subpage: 0, len: 12, fill: |_, page| page[2] = 0x80 | 0x40, take: |_, _| {} };
 
-/// SBC-3 6.5.5: WCE.
+/// Caching (SBC-3): WCE.
 const CACHING: Page = Page {
     code: 0x08,
     subpage: 0,
@@ -105,8 +105,8 @@ const CACHING: Page = Page {
     take: |page, fields| fields.write_cache = page[2] & 0x04 != 0,
 };
 
-/// SPC-4 7.5.8. GLTSD: nothing is logged that could be saved. QUEUE ALGORITHM MODIFIER 1: tasks run in any order. TAS: an
-/// aborted task is answered TASK ABORTED. BUSY TIMEOUT PERIOD: unlimited.
+/// Control (SPC-4). GLTSD: nothing is logged that could be saved. QUEUE ALGORITHM MODIFIER 1: tasks run in any order.
+/// TAS: an aborted task is answered TASK ABORTED. BUSY TIMEOUT PERIOD: unlimited.
 const CONTROL: Page = Page {
     code: 0x0A,
     subpage: 0,
@@ -124,10 +124,10 @@ const CONTROL: Page = Page {
     },
 };
 
-/// SPC-4 7.5.9.
+/// Control Extension (SPC-4).
 const CONTROL_EXTENSION: Page = Page { code: 0x0A, subpage: 1, len: 32, fill: |_, _| {}, take: |_, _| {} };
 
-/// SPC-4 7.5.12: DEXCPT, exceptions are not predicted.
+/// Informational Exceptions Control (SPC-4): DEXCPT, exceptions are not predicted.
 const INFORMATIONAL_EXCEPTIONS: Page =
     Page { code: 0x1C, subpage: 0, len: 12, fill: |_, page| page[2] = 0x08, take: |_, _| {} };
 
@@ -151,7 +151,7 @@ impl Page {
         page
     }
 
-    /// Whether MODE SENSE for this page code and subpage code returns it (SPC-4 table 360).
+    /// Whether MODE SENSE for this page code and subpage code returns it (SPC-4, mode page code usage).
     fn answers(&self, code: u8, subpage: u8) -> bool {
         let code_matches = code == ALL || code == self.code;
         code_matches && (subpage == ALL_SUBPAGES || subpage == self.subpage)
@@ -171,7 +171,7 @@ pub(super) fn sense(device: &mut Device, request: &Request<'_>) -> Answer {
         0b10 => PageControl::Default,
         _ => return Err(sense::SAVING_PARAMETERS_NOT_SUPPORTED),
     };
-    // SPC-4 table 360: with all pages, either no subpages or all of them.
+    // SPC-4, mode page code usage: with all pages, either no subpages or all of them.
     if code == ALL && !matches!(subpage, 0 | ALL_SUBPAGES) {
         return Err(sense::INVALID_FIELD_IN_CDB.at_cdb_byte(3));
     }
@@ -201,7 +201,7 @@ pub(super) fn sense(device: &mut Device, request: &Request<'_>) -> Answer {
     parameter_data(data, allocation)
 }
 
-/// SBC-3 6.5.2.2.
+/// Short LBA mode parameter block descriptor (SBC-3).
 fn short_block_descriptor(device: &Device) -> Vec<u8> {
     let blocks = u32::try_from(device.blocks).unwrap_or(u32::MAX);
     let mut descriptor = blocks.to_be_bytes().to_vec();
@@ -209,7 +209,7 @@ fn short_block_descriptor(device: &Device) -> Vec<u8> {
     descriptor
 }
 
-/// SBC-3 6.5.2.3.
+/// Long LBA mode parameter block descriptor (SBC-3).
 fn long_block_descriptor(device: &Device) -> Vec<u8> {
     let mut descriptor = device.blocks.to_be_bytes().to_vec();
     descriptor.extend_from_slice(&[0; 4]);

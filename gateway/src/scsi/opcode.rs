@@ -17,7 +17,7 @@ pub struct Opcode {
     pub code: u8,
     /// Service action, for operation codes that have them.
     pub service_action: Option<u16>,
-    /// CDB usage map (SPC-4 6.35.3): for each byte the bits that may be set, except that the operation code and the
+    /// CDB usage map (SPC-4, CDB USAGE DATA): for each byte the bits that may be set, except that operation code and
     /// service action stand there as they are. Its length is the CDB's.
     pub usage: &'static [u8],
     /// Name for people and metrics.
@@ -28,9 +28,9 @@ pub struct Opcode {
     pub medium: Medium,
     /// Which way it moves data.
     pub data: Flow,
-    /// How a pending unit attention meets it (SAM-5 5.14).
+    /// How a pending unit attention meets it (SAM-5).
     pub attention: Attention,
-    /// How another nexus' reservation meets it (SPC-4 table 65, SBC-3 table 12).
+    /// How another nexus' reservation meets it (SPC-4 and SBC-3, commands allowed in the presence of reservations).
     pub reservation: Reservation,
     /// What a unit must have for the command to exist there.
     pub requires: Requires,
@@ -117,7 +117,7 @@ pub enum Flow {
     Out,
 }
 
-/// How a pending unit attention meets a command (SAM-5 5.14).
+/// How a pending unit attention meets a command (SAM-5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attention {
     /// Ends the command with CHECK CONDITION.

@@ -1,10 +1,9 @@
-//! UNMAP (SBC-3 5.28) and WRITE SAME (5.36, 5.37).
+//! UNMAP and WRITE SAME (SBC-3).
 
 use smallvec::SmallVec;
 
 use super::cdb::{Request, Span};
 use super::device::{Answer, Device, Settle, good};
-use super::fault::Access;
 use super::limits;
 use super::sense::{self, Sense};
 use super::step::Io;
@@ -14,7 +13,7 @@ pub(super) fn unmap(device: &mut Device, request: &Request<'_>) -> Answer {
     const HEADER: usize = 8;
     const DESCRIPTOR: usize = 16;
     let claimed = usize::from(request.cdb.u16(7));
-    // SBC-3 5.28.1: no parameter list is no error.
+    // SBC-3: no parameter list is no error.
     if claimed == 0 {
         return good(0);
     }
@@ -22,7 +21,7 @@ pub(super) fn unmap(device: &mut Device, request: &Request<'_>) -> Answer {
     let (header, descriptors) =
         list.split_first_chunk::<HEADER>().ok_or(sense::PARAMETER_LIST_LENGTH_ERROR)?;
     let bytes = usize::from(u16::from_be_bytes([header[2], header[3]]));
-    // A length that is no multiple of a descriptor's covers only the whole ones (SBC-3 5.28.2).
+    // A length that is no multiple of a descriptor's covers only the whole ones.
     let count = bytes / DESCRIPTOR;
     if count > limits::UNMAP_DESCRIPTORS {
         return Err(sense::INVALID_FIELD_IN_PARAMETER_LIST.at_list_byte(2));
@@ -47,7 +46,7 @@ pub(super) fn unmap(device: &mut Device, request: &Request<'_>) -> Answer {
         return good(claimed);
     }
     let transfer = (claimed != request.data.len()).then_some(claimed);
-    Settle { access: Access::Write, in_place: false, transfer }.after_all(io)
+    Settle::write(transfer).flushed(device.write_through()).after_all(io)
 }
 
 /// UNMAP LOGICAL BLOCK ADDRESS and NUMBER OF LOGICAL BLOCKS of a descriptor.
@@ -60,7 +59,7 @@ fn span_of(bytes: &[u8]) -> Span {
 /// WRITE SAME(10), (16).
 ///
 /// A block of zeros becomes a range of zeros, deallocated if UNMAP says so and the store is thin; any other block is
-/// written as often as asked, whatever UNMAP says: what is read afterwards must be that block (SBC-3 5.36, LBPRZ).
+/// written as often as asked, whatever UNMAP says: what is read afterwards must be that block.
 pub(super) fn write_same(device: &mut Device, request: &Request<'_>) -> Answer {
     let cdb = request.cdb;
     let unmap = cdb.bit(1, 0x08);
@@ -69,24 +68,19 @@ pub(super) fn write_same(device: &mut Device, request: &Request<'_>) -> Answer {
     if unmap && device.geometry.provisioning.is_none() {
         return Err(sense::INVALID_FIELD_IN_CDB.at_cdb_bit(1, 3));
     }
-    let span = cdb.span();
-    // WSNZ is one.
-    if span.blocks == 0 {
-        return Err(sense::INVALID_FIELD_IN_CDB);
-    }
-    let extent = device.locate(span)?;
-    if extent.len > limits::WRITE_SAME {
+    let extent = device.locate(cdb.span())?;
+    // WSNZ is one: no blocks is not all blocks.
+    if extent.len == 0 || extent.len > limits::WRITE_SAME {
         return Err(sense::INVALID_FIELD_IN_CDB);
     }
     let pattern = if no_data { None } else { pattern(device, request)? };
     let fua = device.write_through();
     let (offset, len) = (extent.offset, extent.len);
-    let transfer = no_data.then_some(0);
-    let io = match pattern {
-        Some(pattern) => Io::WriteSame { offset, len, pattern, fua },
-        None => Io::WriteZeroes { offset, len, deallocate: unmap },
+    let (io, flush) = match pattern {
+        Some(pattern) => (Io::WriteSame { offset, len, pattern, fua }, false),
+        None => (Io::WriteZeroes { offset, len, deallocate: unmap }, fua),
     };
-    Settle { access: Access::Write, in_place: false, transfer }.after(io)
+    Settle::write(no_data.then_some(0)).flushed(flush).after(io)
 }
 
 /// The block of data-out, or `None` if it is zeros.

@@ -1,10 +1,10 @@
-//! Sense data: what a CHECK CONDITION says, in fixed and in descriptor format (SPC-4 4.5).
+//! Sense data: what a CHECK CONDITION says, in fixed and in descriptor format (SPC-4).
 //!
-//! Constants bear the names SPC-4 Annex F gives the additional sense codes.
+//! Constants bear the names SPC-4 gives the additional sense codes.
 
 use smallvec::SmallVec;
 
-/// Sense keys (SPC-4 table 48).
+/// Sense keys (SPC-4).
 pub mod key {
     /// Nothing to report.
     pub const NO_SENSE: u8 = 0x0;
@@ -39,7 +39,7 @@ pub struct Sense {
     pub pointer: Option<Pointer>,
 }
 
-/// Field pointer sense-key specific data (SPC-4 4.5.2.4.2).
+/// Field pointer sense-key specific data (SPC-4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pointer {
     /// In the CDB, else in the parameter list.
@@ -80,7 +80,7 @@ impl Sense {
         (self.key, self.asc, self.ascq)
     }
 
-    /// The bytes: descriptor format (SPC-4 4.5.2) if asked for (D_SENSE, DESC), else fixed (4.5.3).
+    /// The bytes: descriptor format if asked for (D_SENSE, DESC), else fixed.
     pub fn encode(&self, descriptor: bool) -> SmallVec<[u8; 32]> {
         if descriptor { self.encode_descriptors() } else { self.encode_fixed() }
     }
@@ -192,7 +192,7 @@ mod tests {
     fn descriptor_format_carries_eight_bytes_of_information_and_the_field_pointer() {
         let sense = INVALID_FIELD_IN_PARAMETER_LIST.with_information(1 << 32).at_list_byte(0x0102);
         let expected = [
-            0x72, 5, 0x26, 0, 0, 0, 0, 20, // header, SPC-4 4.5.2.1
+            0x72, 5, 0x26, 0, 0, 0, 0, 20, // header
             0, 0x0A, 0x80, 0, 0, 0, 0, 1, 0, 0, 0, 0, // information descriptor
             2, 6, 0, 0, 0x80, 1, 2, 0, // sense key specific descriptor
         ];

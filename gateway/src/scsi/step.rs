@@ -85,14 +85,14 @@ impl Reply {
         Self { status: status::GOOD, sense: SmallVec::new(), data_in: DataIn::None, transfer }
     }
 
-    /// GOOD with parameter data, cut to the allocation length (SPC-4 4.2.5.6).
+    /// GOOD with parameter data, cut to the allocation length (SPC-4, ALLOCATION LENGTH).
     pub(super) fn parameter_data(mut bytes: Vec<u8>, allocation: usize) -> Self {
         bytes.truncate(allocation);
         Self { transfer: Some(bytes.len()), data_in: DataIn::Bytes(bytes), ..Self::good(None) }
     }
 }
 
-/// Status codes (SAM-5 5.3).
+/// Status codes (SAM-5).
 pub mod status {
     /// GOOD.
     pub const GOOD: u8 = 0x00;

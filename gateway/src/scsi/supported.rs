@@ -1,4 +1,4 @@
-//! What the unit can do: REPORT SUPPORTED OPERATION CODES (SPC-4 6.35) and … TASK MANAGEMENT FUNCTIONS (6.36).
+//! What the unit can do: REPORT SUPPORTED OPERATION CODES and … TASK MANAGEMENT FUNCTIONS (SPC-4).
 
 use super::cdb::Request;
 use super::device::{Answer, Device, parameter_data};
@@ -30,7 +30,7 @@ pub(super) fn operation_codes(device: &mut Device, request: &Request<'_>) -> Ans
     parameter_data(data, cdb.u32(6) as usize)
 }
 
-/// The all_commands format (SPC-4 6.35.2).
+/// The all_commands format (SPC-4).
 fn every_command(device: &Device, timeouts: bool) -> Vec<u8> {
     let mut data = vec![0; 4];
     for row in opcode::all().iter().filter(|row| device.offers(row)) {
@@ -47,7 +47,7 @@ fn every_command(device: &Device, timeouts: bool) -> Vec<u8> {
     data
 }
 
-/// The one_command format (SPC-4 6.35.3).
+/// The one_command format (SPC-4).
 fn one_command(row: Option<&Opcode>, timeouts: bool) -> Vec<u8> {
     /// SUPPORT: not supported.
     const UNSUPPORTED: u8 = 0b001;
@@ -63,7 +63,7 @@ fn one_command(row: Option<&Opcode>, timeouts: bool) -> Vec<u8> {
     data
 }
 
-/// The command timeouts descriptor (SPC-4 6.35.4): no command has a nominal time or a recommended timeout.
+/// The command timeouts descriptor (SPC-4): no command has a nominal time or a recommended timeout.
 const TIMEOUTS: [u8; 12] = [0, 0x0A, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS: ABORT TASK, ABORT TASK SET, CLEAR TASK SET, LOGICAL UNIT RESET, and (since

@@ -1,8 +1,8 @@
 //! READ, WRITE, PRE-FETCH and SYNCHRONIZE CACHE: blocks between the command's own buffer and the disk.
 //!
-//! The CDB may call for more bytes than the initiator's buffer holds, or fewer. What fits is moved, and the reply says how
-//! many bytes the CDB calls for; the transport makes a residual count of the two (RFC 7143 11.4.5). A READ moves exactly the
-//! bytes that fit. A WRITE stores whole blocks: one that has come only in part is left as it was.
+//! The CDB may call for more bytes than the initiator's buffer holds, or fewer. What fits is moved, and the reply says
+//! how many bytes the CDB calls for; the transport makes a residual count of the two (RFC 7143 11.4.5). A READ moves
+//! exactly the bytes that fit. A WRITE stores whole blocks: one that has come only in part is left as it was.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -12,7 +12,7 @@ use super::fault::Access;
 use super::sense;
 use super::step::{DataIn, Finished, Io, Memory, Reply, Step};
 
-/// READ(6), (10), (12), (16) (SBC-3 5.11 to 5.14). Nothing is cached here, so DPO and FUA are met as it is.
+/// READ(6), (10), (12), (16) (SBC-3). Nothing is cached here, so DPO and FUA are met as it is.
 pub(super) fn read(device: &mut Device, request: &Request<'_>) -> Answer {
     let extent = device.locate_transfer(request.cdb.span())?;
     let wanted = extent.len as usize;
@@ -35,7 +35,7 @@ pub(super) fn read(device: &mut Device, request: &Request<'_>) -> Answer {
     if io.is_empty() {
         return good(wanted);
     }
-    Settle { access: Access::Read, in_place: true, transfer }.after_all(io)
+    Settle::read(transfer).after_all(io)
 }
 
 /// Where a READ goes on whose buffer ends within a block.
@@ -60,7 +60,7 @@ impl Tail {
     }
 }
 
-/// WRITE(6), (10), (12), (16) (SBC-3 5.29 to 5.32).
+/// WRITE(6), (10), (12), (16) (SBC-3).
 pub(super) fn write(device: &mut Device, request: &Request<'_>) -> Answer {
     let extent = device.locate_transfer(request.cdb.span())?;
     let wanted = extent.len as usize;
@@ -73,25 +73,21 @@ pub(super) fn write(device: &mut Device, request: &Request<'_>) -> Answer {
     // WRITE(6) has no FUA bit: its byte 1 is a part of the address.
     let fua = (request.cdb.len() > 6 && request.cdb.bit(1, FUA)) || device.write_through();
     let from = Memory::Command { offset: 0, len: moved };
-    Settle { access: Access::Write, in_place: false, transfer }.after(Io::Write {
-        offset: extent.offset,
-        from,
-        fua,
-    })
+    Settle::write(transfer).after(Io::Write { offset: extent.offset, from, fua })
 }
 
 /// FUA in byte 1 of the block commands.
 pub(super) const FUA: u8 = 0x08;
 
-/// PRE-FETCH (SBC-3 5.9, 5.10). There is no cache to fill: GOOD, as where not all blocks fit.
+/// PRE-FETCH (SBC-3). There is no cache to fill: GOOD, as where not all blocks fit.
 pub(super) fn pre_fetch(device: &mut Device, request: &Request<'_>) -> Answer {
     device.locate(request.cdb.span())?;
     good(0)
 }
 
-/// SYNCHRONIZE CACHE (SBC-3 5.26, 5.27): the whole disk, whatever range is named. With IMMED too the answer waits for the
+/// SYNCHRONIZE CACHE (SBC-3): the whole disk, whatever range is named. With IMMED too the answer waits for the
 /// store, so that it never claims what a failure may still take back.
 pub(super) fn synchronize_cache(device: &mut Device, request: &Request<'_>) -> Answer {
     device.locate(request.cdb.span())?;
-    Settle { access: Access::Write, in_place: false, transfer: Some(0) }.after_all(smallvec![Io::Flush])
+    Settle::write(Some(0)).after_all(smallvec![Io::Flush])
 }

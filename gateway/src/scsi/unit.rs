@@ -28,7 +28,7 @@ pub struct Settings {
 /// What reset a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
-    /// LOGICAL UNIT RESET (SAM-5 7.7).
+    /// LOGICAL UNIT RESET (SAM-5).
     LogicalUnit,
     /// A warm or cold reset of the whole target.
     Target,
@@ -57,8 +57,8 @@ impl Unit {
         Self { server: Server::Present(Box::new(device)) }
     }
 
-    /// Answers for LUNs that do not exist (SAM-5 5.11): REPORT LUNS, INQUIRY and REQUEST SENSE; all else
-    /// is LOGICAL UNIT NOT SUPPORTED.
+    /// Answers for LUNs that do not exist (SAM-5, incorrect logical unit selection): REPORT LUNS, INQUIRY and REQUEST
+    /// SENSE; all else is LOGICAL UNIT NOT SUPPORTED.
     pub fn absent(nexuses: Arc<nexus::Table>) -> Self {
         Self { server: Server::Absent(Absent::new(nexuses)) }
     }

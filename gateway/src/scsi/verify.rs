@@ -1,4 +1,4 @@
-//! VERIFY (SBC-3 5.22 to 5.24) and WRITE AND VERIFY (5.33 to 5.35).
+//! VERIFY and WRITE AND VERIFY (SBC-3).
 //!
 //! The medium is read back in pieces of bounded size, one after the other, and compared where BYTCHK asks for it.
 
@@ -94,7 +94,7 @@ impl Progress {
         let piece = results.first_mut().and_then(|read| read.buffer.take());
         let piece = piece.ok_or(sense::INTERNAL_TARGET_FAILURE)?;
         if let Err(at) = self.compare(&piece, data) {
-            // SBC-3 5.22: INFORMATION has the offset of the first byte that differs.
+            // INFORMATION has the offset of the first byte that differs.
             return Err(sense::MISCOMPARE_DURING_VERIFY_OPERATION.with_information((self.done + at) as u64));
         }
         self.done += piece.len();

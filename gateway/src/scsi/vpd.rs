@@ -1,4 +1,4 @@
-//! Vital product data (SPC-4 7.8, SBC-3 6.6).
+//! Vital product data (SPC-4, SBC-3).
 
 use ring::Nexus;
 
@@ -48,7 +48,7 @@ fn unit_serial_number(device: &Device, _: Nexus) -> Vec<u8> {
     serial
 }
 
-/// Designators (SPC-4 7.8.6): of the logical unit, and of the target port and device when the nexus says which they are.
+/// Designators (SPC-4): of the logical unit, and of the target port and device when the nexus says which they are.
 fn device_identification(device: &Device, nexus: Nexus) -> Vec<u8> {
     let identity = &device.identity;
     let mut page = Vec::new();
@@ -67,7 +67,7 @@ fn target_designators(page: &mut Vec<u8>, ports: &Ports) {
     let [high, low] = ports.portal_group.to_be_bytes();
     // Relative target port identifier: the portal group's number, which is unique in the target and never 0.
     designator(page, ISCSI | 0x01, ASSOCIATION_PORT | 0x04, &[0, 0, high, low]);
-    // SCSI name strings of the port (RFC 7143 4.2.7.3: name, ",t,0x", portal group tag) and of the target device.
+    // SCSI name strings of the port (RFC 7143 4.4.2: name, ",t,0x", portal group tag) and of the target device.
     designator(
         page,
         ISCSI | 0x03,
@@ -92,7 +92,7 @@ fn designator(page: &mut Vec<u8>, protocol_and_code_set: u8, kind: u8, bytes: &[
     page.extend_from_slice(bytes);
 }
 
-/// A SCSI name string: NUL-terminated, padded to a multiple of four (SPC-4 7.8.6.11).
+/// A SCSI name string: NUL-terminated, padded to a multiple of four (SPC-4).
 fn name(text: &str) -> Vec<u8> {
     let mut bytes = text.as_bytes().to_vec();
     bytes.truncate(251);
@@ -100,7 +100,7 @@ fn name(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Extended INQUIRY Data (SPC-4 7.8.7).
+/// Extended INQUIRY Data (SPC-4).
 fn extended_inquiry(device: &Device, _: Nexus) -> Vec<u8> {
     let mut page = vec![0; 0x3C];
     // HEADSUP, ORDSUP, SIMPSUP: every task attribute is taken.
@@ -111,7 +111,7 @@ fn extended_inquiry(device: &Device, _: Nexus) -> Vec<u8> {
     page
 }
 
-/// Block Limits (SBC-3 6.6.4); `limits` has the reasons.
+/// Block Limits (SBC-3); `limits` has the reasons.
 fn block_limits(device: &Device, _: Nexus) -> Vec<u8> {
     let block = device.block_size();
     let blocks = |bytes: u64| u32::try_from(bytes / block).unwrap_or(u32::MAX);
@@ -145,14 +145,14 @@ pub(super) fn compare_and_write_blocks(block: u64) -> u8 {
     u8::try_from(limits::COMPARE_AND_WRITE / block).unwrap_or(u8::MAX)
 }
 
-/// Block Device Characteristics (SBC-3 6.6.3): nothing rotates that the initiator should plan for.
+/// Block Device Characteristics (SBC-3): nothing rotates that the initiator should plan for.
 fn block_device_characteristics(_: &Device, _: Nexus) -> Vec<u8> {
     let mut page = vec![0; 0x3C];
     page[1] = 0x01;
     page
 }
 
-/// Logical Block Provisioning (SBC-3 6.6.5).
+/// Logical Block Provisioning (SBC-3).
 fn logical_block_provisioning(device: &Device, _: Nexus) -> Vec<u8> {
     let mut page = vec![0; 4];
     if let Some(provisioning) = &device.geometry.provisioning {
@@ -165,3 +165,15 @@ fn logical_block_provisioning(device: &Device, _: Nexus) -> Vec<u8> {
 
 /// PROVISIONING TYPE.
 const THIN: u8 = 0x02;
+
+#[cfg(test)]
+mod tests {
+    use super::name;
+
+    #[test]
+    fn a_name_string_always_ends_in_nul_and_fits_its_length_byte() {
+        assert_eq!(name("iqn"), *b"iqn\0");
+        assert_eq!(name("iqn."), *b"iqn.\0\0\0\0");
+        assert_eq!(name(&"x".repeat(300)).len(), 252);
+    }
+}

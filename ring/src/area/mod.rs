@@ -91,6 +91,11 @@ impl Area {
         self.block as u64 * u64::from(self.blocks)
     }
 
+    /// Bytes of one block.
+    pub(crate) fn block(&self) -> usize {
+        self.block
+    }
+
     /// Bytes of the blocks that `len` bytes take; `None` when they are more than the area.
     pub(crate) fn need(&self, len: usize) -> Option<u64> {
         let blocks = len.div_ceil(self.block);

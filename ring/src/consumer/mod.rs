@@ -139,6 +139,7 @@ impl Consumer {
         Ok(Some(Entry::Command(Command {
             id: parsed.id,
             nexus: parsed.nexus,
+            direction: parsed.direction,
             data: Segments::new(Scatter::new(&self.mapping, parsed.data())),
             bidi_data,
             cdb: parsed.cdb,

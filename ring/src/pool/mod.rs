@@ -229,15 +229,16 @@ impl PoolShared {
         }
     }
 
-    /// Charges newly backed blocks, and makes the memory they need before they are touched.
+    /// Makes the memory that newly backed blocks need, then charges them; the caller touches them only afterwards.
     pub(crate) fn charge_blocks(&self, tenant: Tenant, bytes: u64) {
         let mut accounts = self.lock();
-        accounts.charge_blocks(tenant, bytes);
-        let over = accounts.charged > accounts.limit;
+        accounts.announce_blocks(tenant, bytes);
+        let over = accounts.excess() > 0;
         drop(accounts);
         if over {
             self.trim(true);
         }
+        self.lock().charge_blocks(tenant, bytes);
     }
 
     /// Blocks were punched.
@@ -263,7 +264,7 @@ impl PoolShared {
         for idle in [true, false] {
             for (blocks, commands) in self.spare(idle) {
                 let accounts = self.lock();
-                let excess = accounts.charged.saturating_sub(accounts.limit);
+                let excess = accounts.excess();
                 // An idle LUN gives more than asked, so that the next one who asks need not come back here.
                 let wanted = if idle { excess + accounts.limit / 256 } else { excess };
                 drop(accounts);

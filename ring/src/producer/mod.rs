@@ -24,7 +24,7 @@ use crate::abi::SENSE_LEN;
 use crate::area::Area;
 use crate::pool::CommandPages;
 use crate::shm::allocated_bytes;
-use crate::{Corrupt, Extent, Kick, Nexus, Reserve, TaskManagementKind};
+use crate::{Corrupt, Extent, Kick, Nexus, Pool, Reserve, TaskManagementKind};
 
 /// The producing end. Clones share it; every method may be called from any thread.
 #[derive(Debug)]
@@ -133,6 +133,16 @@ pub struct AreaUsage {
 }
 
 impl<T: Send> Producer<T> {
+    /// The pool that the ring takes its memory from.
+    pub fn pool(&self) -> Pool {
+        Pool { shared: Arc::clone(&self.shared.area.pool) }
+    }
+
+    /// Bytes of one block: what extents are made of, and where [`Extent::append`] can join them.
+    pub fn block(&self) -> usize {
+        self.shared.area.block()
+    }
+
     /// Blocks for `len` bytes, now or not at all. Contents are undefined to the caller but never another LUN's.
     pub fn try_allocate(&self, len: usize) -> Result<Extent, AllocateError> {
         allocate::now(&self.shared.area, len)

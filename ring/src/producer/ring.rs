@@ -11,7 +11,7 @@ use super::{CommandId, Completion, Rejected, RejectedReason};
 use crate::abi;
 use crate::area::Area;
 use crate::consumer::MAX_IOVECS;
-use crate::protocol::{Geometry, Giver, NoRoom, Plan, command_len};
+use crate::protocol::{Geometry, Giver, Marks, NoRoom, Plan, command_len};
 use crate::shm::{Mapping, punch};
 use crate::{Corrupt, Extent, Nexus, TaskManagementKind, clock};
 
@@ -67,7 +67,8 @@ impl<T> Ring<T> {
             Err(reason) => Err(Rejected { reason, data, context }),
             Ok((plan, id)) => {
                 self.touch(area, plan);
-                self.giver.write_command(plan, id, nexus.0, cdb, data.iovecs());
+                let marks = Marks { nexus, direction: data.direction() };
+                self.giver.write_command(plan, id, marks, cdb, data.iovecs());
                 self.pushed += 1;
                 self.table.insert(id, InFlight { data, context, serial: self.pushed });
                 Ok(id)

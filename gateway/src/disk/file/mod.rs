@@ -90,8 +90,10 @@ struct Open {
     listener: Listener,
 }
 
+type OnResize = Box<dyn Fn(u64) + Send + Sync>;
+
 #[derive(Default)]
-struct Listener(Mutex<Option<Box<dyn Fn(u64) + Send + Sync>>>);
+struct Listener(Mutex<Option<OnResize>>);
 
 impl FileDisk {
     /// Opens (or makes) a file.
@@ -180,7 +182,7 @@ impl Disk for FileDisk {
         completer.complete(Err(refused), request.into_owned());
     }
 
-    fn on_resize(&self, listener: Box<dyn Fn(u64) + Send + Sync>) {
+    fn on_resize(&self, listener: OnResize) {
         *self.open.listener.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(listener);
     }
 

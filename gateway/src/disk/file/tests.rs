@@ -65,12 +65,7 @@ fn a_new_size_reaches_the_listener() {
     let disk = open(&options(&folder, Some(1 << 20))).unwrap();
     let (tell, told) = std::sync::mpsc::channel();
     disk.on_resize(Box::new(move |size| tell.send(size).unwrap()));
-    fs::OpenOptions::new()
-        .write(true)
-        .open(folder.path().join("disk.img"))
-        .unwrap()
-        .set_len(2 << 20)
-        .unwrap();
+    OpenOptions::new().write(true).open(folder.path().join("disk.img")).unwrap().set_len(2 << 20).unwrap();
     assert_eq!(disk.size(), 1 << 20);
     disk.refresh().unwrap();
     assert_eq!((disk.size(), told.recv().unwrap()), (2 << 20, 2 << 20));

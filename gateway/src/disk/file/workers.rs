@@ -176,7 +176,7 @@ mod tests {
         let held = Arc::new(Mutex::new(held));
         for _ in 0..10 {
             let held = Arc::clone(&held);
-            let work = move || drop(held.lock().unwrap().recv());
+            let work = move || assert!(held.lock().unwrap().recv().is_err());
             workers.put(&slow, Job::new(work, gate.enter().unwrap()));
         }
         let (tell, told) = mpsc::channel();

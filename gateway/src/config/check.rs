@@ -1,0 +1,460 @@
+//! Raw file → checked types: every rule that the shape alone does not carry.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use serde_yaml::Spanned;
+
+use super::quantity::Bytes;
+use super::{
+    Admin, Chap, Config, Disk, Fault, Initiator, Limits, Login, Parameters, Problem, Rbd, Secret, Store,
+    Target, raw,
+};
+
+/// Where `rbdgate status` finds a running gateway when the file does not say.
+pub(super) const CONTROL: &str = "/run/rbdgate/control.sock";
+
+const SEGMENT: RangeInclusive<u64> = 512..=16_777_215;
+
+pub(super) fn check(file: raw::File, folder: &Path) -> Result<Config, Vec<Problem>> {
+    let mut checker = Checker { problems: Vec::new(), folder: folder.into() };
+    let config = checker.config(file);
+    if checker.problems.is_empty() { Ok(config) } else { Err(checker.problems) }
+}
+
+struct Checker {
+    problems: Vec<Problem>,
+    folder: PathBuf,
+}
+
+impl Checker {
+    fn config(&mut self, file: raw::File) -> Config {
+        let limits = self.limits(file.limits.unwrap_or_default());
+        let disks: BTreeMap<_, _> =
+            file.disks.into_iter().map(|(name, disk)| self.disk(name, disk)).collect();
+        let mut targets = BTreeMap::new();
+        for (index, target) in file.targets.into_iter().enumerate() {
+            let (line, at) = (line(&target), format!("targets[{index}]"));
+            let (name, target) = self.target(&at, target.value, &disks);
+            if targets.insert(name.clone(), target).is_some() {
+                self.problem(
+                    line,
+                    &format!("{at}.name"),
+                    format!("{name} is there twice; name each target once"),
+                );
+            }
+        }
+        self.uses(&targets);
+        let discovery = file.discovery.map_or_else(Login::default, |discovery| {
+            self.login("discovery", discovery.chap, discovery.mutual_chap)
+        });
+        Config {
+            listen: self.listen(file.listen),
+            admin: self.admin(file.admin),
+            discovery,
+            limits,
+            reactors: file.reactors.map_or(0, |count| self.range("reactors", &count, 1..=256)),
+            disks,
+            targets,
+        }
+    }
+
+    fn listen(&mut self, listen: Option<Spanned<Vec<Spanned<String>>>>) -> Vec<std::net::SocketAddr> {
+        let Some(listen) = listen else {
+            return vec![([0, 0, 0, 0], 3260).into()];
+        };
+        if listen.value.is_empty() {
+            self.problem(line(&listen), "listen", "name at least one address".into());
+        }
+        listen.value.iter().filter_map(|text| self.address("listen", text)).collect()
+    }
+
+    fn address(&mut self, field: &str, text: &Spanned<String>) -> Option<std::net::SocketAddr> {
+        raw::address(&text.value).map_err(|message| self.problem(line(text), field, message)).ok()
+    }
+
+    fn admin(&self, admin: Option<raw::Admin>) -> Admin {
+        let (listen, control) = admin.map_or((None, None), |admin| (admin.listen, admin.control));
+        Admin { listen, control: control.map_or_else(|| CONTROL.into(), |path| self.folder.join(path)) }
+    }
+
+    fn limits(&mut self, raw: raw::Limits) -> Limits {
+        let base = Limits::default();
+        let page = 4096;
+        let limits = Limits {
+            memory: raw.memory.map(|memory| self.size("limits.memory", &memory, (1 << 20)..=(1 << 50))),
+            data_area: self.size_or(
+                "limits.data_area",
+                raw.data_area,
+                (64 << 10)..=(1 << 40),
+                base.data_area,
+            ),
+            command_area: self.size_or(
+                "limits.command_area",
+                raw.command_area,
+                (16 << 10)..=(64 << 20),
+                base.command_area,
+            ),
+            block: self.size_or("limits.block", raw.block, page..=(4 << 20), base.block),
+            largest_command: self.size_or(
+                "limits.largest_command",
+                raw.largest_command,
+                page..=(64 << 20),
+                base.largest_command,
+            ),
+            idle_floor: self.size_or("limits.idle_floor", raw.idle_floor, 0..=(1 << 40), base.idle_floor),
+            idle_shrink: raw.idle_shrink.map_or(base.idle_shrink, |time| time.0),
+            qfull_timeout: raw.qfull_timeout.map_or(base.qfull_timeout, |time| time.0),
+            connections: raw
+                .connections
+                .map_or(base.connections, |n| self.range("limits.connections", &n, 1..=1_000_000)),
+            sessions: raw
+                .sessions
+                .map_or(base.sessions, |n| self.range("limits.sessions", &n, 1..=1_000_000)),
+            login_timeout: raw.login_timeout.map_or(base.login_timeout, |time| time.0),
+            nop_interval: raw.nop_interval.map_or(base.nop_interval, |time| time.0),
+            nop_timeout: raw.nop_timeout.map_or(base.nop_timeout, |time| time.0),
+            data_out_timeout: raw.data_out_timeout.map_or(base.data_out_timeout, |time| time.0),
+            shutdown_grace: raw.shutdown_grace.map_or(base.shutdown_grace, |time| time.0),
+        };
+        for (field, value) in [
+            ("limits.block", limits.block),
+            ("limits.data_area", limits.data_area),
+            ("limits.command_area", limits.command_area),
+        ] {
+            let unit = if field == "limits.data_area" { limits.block } else { page };
+            if value % unit != 0 {
+                self.problem(0, field, format!("{} is no multiple of {}", Bytes(value), Bytes(unit)));
+            }
+        }
+        limits
+    }
+
+    fn disk(&mut self, name: String, disk: Spanned<raw::Disk>) -> (String, Disk) {
+        let (place, at, disk) = (line(&disk), format!("disks.{name}"), disk.value);
+        let stores = usize::from(disk.rbd.is_some())
+            + usize::from(disk.file.is_some())
+            + usize::from(disk.memory.is_some());
+        if stores != 1 {
+            self.problem(place, &at, format!("has {stores} stores; give exactly one of rbd, file, memory"));
+        }
+        let store = match (disk.rbd, disk.file, disk.memory) {
+            (Some(rbd), ..) => Store::Rbd(self.rbd(&format!("{at}.rbd"), rbd)),
+            (_, Some(file), _) => Store::File {
+                path: self.folder.join(file.path),
+                size: file.size.map(|size| self.disk_size(&format!("{at}.file.size"), &size)),
+            },
+            (_, _, Some(memory)) => {
+                Store::Memory { size: self.disk_size(&format!("{at}.memory.size"), &memory.size) }
+            }
+            (None, None, None) => Store::Memory { size: 0 },
+        };
+        let block_size = disk.block_size.map_or(512, |size| {
+            if !matches!(size.value, 512 | 4096) {
+                self.problem(
+                    line(&size),
+                    &format!("{at}.block_size"),
+                    format!("{} is not accepted; 512 or 4096", size.value),
+                );
+            }
+            size.value
+        });
+        let disk = Disk {
+            store,
+            read_only: disk.read_only.unwrap_or(false),
+            block_size,
+            serial: disk.serial.map(|serial| self.ascii(&format!("{at}.serial"), serial, 36)),
+            vendor: disk.vendor.map(|vendor| self.ascii(&format!("{at}.vendor"), vendor, 8)),
+            product: disk.product.map(|product| self.ascii(&format!("{at}.product"), product, 16)),
+            removable: disk.removable.unwrap_or(false),
+            fault: disk.fault.map(|fault| Fault {
+                latency: fault.latency.map_or_else(Default::default, |time| time.0),
+                bandwidth: fault
+                    .bandwidth
+                    .map(|rate| self.size(&format!("{at}.fault.bandwidth"), &rate, 1..=(1 << 50))),
+            }),
+        };
+        (name, disk)
+    }
+
+    fn rbd(&mut self, at: &str, rbd: raw::Rbd) -> Rbd {
+        let mut word = |field: &str, text: Spanned<String>| {
+            if text.value.is_empty()
+                || text.value.contains(['/', '@'])
+                || text.value.chars().any(char::is_control)
+            {
+                let field = format!("{at}.{field}");
+                self.problem(
+                    line(&text),
+                    &field,
+                    format!("\"{}\" is no name; it has no / and no @ and is not empty", text.value),
+                );
+            }
+            text.value
+        };
+        let (pool, image) = (word("pool", rbd.pool), word("image", rbd.image));
+        let namespace = rbd.namespace.map(|namespace| word("namespace", namespace));
+        let client = rbd.client.map_or_else(|| "admin".into(), |client| word("client", client));
+        Rbd {
+            pool,
+            image,
+            namespace,
+            conf: rbd.conf.map_or_else(|| "/etc/ceph/ceph.conf".into(), |path| self.folder.join(path)),
+            client: client.strip_prefix("client.").map_or_else(|| client.clone(), str::to_owned),
+            keyring: rbd.keyring.map(|path| self.folder.join(path)),
+            create: rbd.create.map(|size| self.disk_size(&format!("{at}.create"), &size)),
+        }
+    }
+
+    fn target(&mut self, at: &str, target: raw::Target, disks: &BTreeMap<String, Disk>) -> (String, Target) {
+        let name = self.iscsi_name(&format!("{at}.name"), &target.name);
+        for (lun, disk) in &target.luns {
+            let field = format!("{at}.luns.{lun}");
+            if !disks.contains_key(&disk.value) {
+                let known = disks.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+                self.problem(
+                    line(disk),
+                    &field,
+                    format!("there is no disk \"{}\"; the file has: {known}", disk.value),
+                );
+            }
+            if *lun > 16_383 {
+                self.problem(line(disk), &field, "LUN numbers go from 0 to 16383".into());
+            }
+        }
+        if target.luns.is_empty() {
+            self.problem(
+                line(&target.name),
+                &format!("{at}.luns"),
+                "name at least one LUN, as NUMBER: DISK".into(),
+            );
+        }
+        let luns: BTreeMap<_, _> = target.luns.into_iter().map(|(lun, disk)| (lun, disk.value)).collect();
+        let mut initiators = BTreeMap::new();
+        for (index, initiator) in target.initiators.into_iter().enumerate() {
+            let at = format!("{at}.initiators[{index}]");
+            let (place, initiator) = (line(&initiator), initiator.value);
+            let name = self.iscsi_name(&format!("{at}.name"), &initiator.name);
+            let rights = self.initiator(&at, initiator, &luns);
+            if initiators.insert(name.clone(), rights).is_some() {
+                self.problem(
+                    place,
+                    &format!("{at}.name"),
+                    format!("{name} is there twice; name each initiator once"),
+                );
+            }
+        }
+        let open = target.open.unwrap_or(false);
+        if !open && initiators.is_empty() {
+            let message = "nobody may log in; list initiators, or say open: true to let everybody in";
+            self.problem(line(&target.name), at, message.into());
+        }
+        let group = target
+            .portal_group
+            .map_or(1, |group| self.range(&format!("{at}.portal_group"), &group, 1..=65_535));
+        let addresses = target.addresses.unwrap_or_default();
+        let addresses =
+            addresses.iter().filter_map(|text| self.address(&format!("{at}.addresses"), text)).collect();
+        let parameters = self.parameters(&format!("{at}.parameters"), target.parameters.unwrap_or_default());
+        (name, Target { portal_group: group, addresses, luns, open, initiators, parameters })
+    }
+
+    fn initiator(&mut self, at: &str, raw: raw::Initiator, luns: &BTreeMap<u16, String>) -> Initiator {
+        let mut known = |field: &str, list: Vec<Spanned<u16>>| -> Vec<u16> {
+            for lun in list.iter().filter(|lun| !luns.contains_key(&lun.value)) {
+                let field = format!("{at}.{field}");
+                self.problem(line(lun), &field, format!("the target has no LUN {}", lun.value));
+            }
+            list.into_iter().map(|lun| lun.value).collect()
+        };
+        let seen = raw.luns.map(|list| known("luns", list));
+        let read_only = known("read_only", raw.read_only);
+        Initiator { login: self.login(at, raw.chap, raw.mutual_chap), luns: seen, read_only }
+    }
+
+    fn login(
+        &mut self,
+        at: &str,
+        chap: Option<Spanned<raw::Chap>>,
+        mutual: Option<Spanned<raw::Chap>>,
+    ) -> Login {
+        if let (None, Some(mutual)) = (&chap, &mutual) {
+            let field = format!("{at}.mutual_chap");
+            self.problem(
+                line(mutual),
+                &field,
+                "needs chap beside it: an initiator authenticates first".into(),
+            );
+        }
+        let place = mutual.as_ref().map_or(0, line);
+        let chap = chap.and_then(|chap| self.chap(&format!("{at}.chap"), chap));
+        let mutual = mutual.and_then(|mutual| self.chap(&format!("{at}.mutual_chap"), mutual));
+        if let (Some(chap), Some(mutual)) = (&chap, &mutual)
+            && chap.secret == mutual.secret
+        {
+            let message = "the two secrets must differ (RFC 7143 section 12.1.3)";
+            self.problem(place, &format!("{at}.mutual_chap"), message.into());
+        }
+        Login { chap, mutual }
+    }
+
+    fn chap(&mut self, at: &str, chap: Spanned<raw::Chap>) -> Option<Chap> {
+        let (place, chap) = (line(&chap), chap.value);
+        let secret = match (chap.secret, chap.secret_file) {
+            (Some(secret), None) => Secret::new(secret.value),
+            (None, Some(path)) => self.secret_file(&format!("{at}.secret_file"), path)?,
+            _ => {
+                self.problem(place, at, "give exactly one of secret, secret_file".into());
+                return None;
+            }
+        };
+        // RFC 7143 section 12.1.3 asks for 96 bits; Windows' initiator takes 12 to 16 characters only.
+        if !(12..=255).contains(&secret.expose().len()) {
+            self.problem(place, at, "a CHAP secret has 12 to 255 bytes (Windows takes 12 to 16)".into());
+        }
+        if chap.user.value.is_empty() || chap.user.value.len() > 255 {
+            self.problem(line(&chap.user), &format!("{at}.user"), "a CHAP name has 1 to 255 bytes".into());
+        }
+        Some(Chap { user: chap.user.value, secret })
+    }
+
+    fn secret_file(&mut self, field: &str, path: Spanned<PathBuf>) -> Option<Secret> {
+        let file = self.folder.join(&path.value);
+        match std::fs::read(&file) {
+            Ok(mut bytes) => {
+                bytes.truncate(bytes.trim_ascii_end().len());
+                Some(Secret::new(bytes))
+            }
+            Err(error) => {
+                self.problem(line(&path), field, format!("cannot read {}: {error}", file.display()));
+                None
+            }
+        }
+    }
+
+    fn parameters(&mut self, at: &str, raw: raw::Parameters) -> Parameters {
+        let base = Parameters::default();
+        let mut size = |field: &str, value: Option<Spanned<Bytes>>, otherwise: u32| {
+            let value = self.size_or(&format!("{at}.{field}"), value, SEGMENT, otherwise.into());
+            u32::try_from(value).unwrap_or(otherwise)
+        };
+        let first_burst_length = size("first_burst_length", raw.first_burst_length, base.first_burst_length);
+        let max_burst_length = size("max_burst_length", raw.max_burst_length, base.max_burst_length);
+        let segment = size(
+            "max_recv_data_segment_length",
+            raw.max_recv_data_segment_length,
+            base.max_recv_data_segment_length,
+        );
+        if first_burst_length > max_burst_length {
+            self.problem(0, &format!("{at}.first_burst_length"), "is larger than max_burst_length".into());
+        }
+        Parameters {
+            header_digest: raw.header_digest.map_or(base.header_digest, |digest| digest.value),
+            data_digest: raw.data_digest.map_or(base.data_digest, |digest| digest.value),
+            initial_r2t: raw.initial_r2t.unwrap_or(base.initial_r2t),
+            immediate_data: raw.immediate_data.unwrap_or(base.immediate_data),
+            first_burst_length,
+            max_burst_length,
+            max_recv_data_segment_length: segment,
+            max_outstanding_r2t: raw.max_outstanding_r2t.map_or(base.max_outstanding_r2t, |n| {
+                self.range(&format!("{at}.max_outstanding_r2t"), &n, 1..=65_535)
+            }),
+            command_window: raw
+                .command_window
+                .map_or(base.command_window, |n| self.range(&format!("{at}.command_window"), &n, 1..=256)),
+        }
+    }
+
+    /// A store has one LUN's ring in front of it: two names for one store would be two write paths that do not know
+    /// of each other.
+    fn uses(&mut self, targets: &BTreeMap<String, Target>) {
+        let mut seen = BTreeMap::new();
+        for (name, target) in targets {
+            for (lun, disk) in &target.luns {
+                if let Some((other, number)) = seen.insert(disk.clone(), (name.clone(), *lun)) {
+                    let message =
+                        format!("disk \"{disk}\" is LUN {number} of {other} already; serve a disk once");
+                    self.problem(0, &format!("{name}, LUN {lun}"), message);
+                }
+            }
+        }
+    }
+
+    fn iscsi_name(&mut self, field: &str, name: &Spanned<String>) -> String {
+        // RFC 7143 section 4.2.7.1: names are compared after mapping to lower case.
+        let lower = name.value.to_lowercase();
+        let shape = (lower.starts_with("iqn.") && lower.len() > 12)
+            || (lower.starts_with("eui.") && lower.len() == 20)
+            || { lower.starts_with("naa.") && matches!(lower.len(), 20 | 36) };
+        let characters = lower
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.:".contains(c) || !c.is_ascii());
+        if !shape || !characters || lower.len() > 223 {
+            let message =
+                "is no iSCSI name; write for example iqn.2026-01.com.example:name (letters, digits, - . :)";
+            self.problem(line(name), field, format!("\"{}\" {message}", name.value));
+        }
+        lower
+    }
+
+    fn ascii(&mut self, field: &str, text: Spanned<String>, longest: usize) -> String {
+        if text.value.is_empty()
+            || text.value.len() > longest
+            || !text.value.chars().all(|c| c == ' ' || c.is_ascii_graphic())
+        {
+            self.problem(line(&text), field, format!("takes 1 to {longest} printable ASCII characters"));
+        }
+        text.value
+    }
+
+    fn disk_size(&mut self, field: &str, size: &Spanned<Bytes>) -> u64 {
+        let accepted = 4096..=(1 << 60);
+        let bytes = self.size(field, size, accepted.clone());
+        if accepted.contains(&bytes) && !bytes.is_multiple_of(4096) {
+            self.problem(line(size), field, format!("{bytes} is no multiple of 4096 bytes"));
+        }
+        bytes
+    }
+
+    fn size_or(
+        &mut self,
+        field: &str,
+        size: Option<Spanned<Bytes>>,
+        accepted: RangeInclusive<u64>,
+        otherwise: u64,
+    ) -> u64 {
+        size.map_or(otherwise, |size| self.size(field, &size, accepted))
+    }
+
+    fn size(&mut self, field: &str, size: &Spanned<Bytes>, accepted: RangeInclusive<u64>) -> u64 {
+        if !accepted.contains(&size.value.0) {
+            let (low, high) = (Bytes(*accepted.start()), Bytes(*accepted.end()));
+            self.problem(line(size), field, format!("{} is not accepted; {low} to {high}", size.value));
+        }
+        size.value.0
+    }
+
+    fn range<T: PartialOrd + Display + Copy>(
+        &mut self,
+        field: &str,
+        value: &Spanned<T>,
+        accepted: RangeInclusive<T>,
+    ) -> T {
+        if !accepted.contains(&value.value) {
+            let message =
+                format!("{} is not accepted; {} to {}", value.value, accepted.start(), accepted.end());
+            self.problem(line(value), field, message);
+        }
+        value.value
+    }
+
+    fn problem(&mut self, line: u64, field: &str, message: String) {
+        self.problems.push(Problem { line, field: field.into(), message });
+    }
+}
+
+fn line<T>(value: &Spanned<T>) -> u64 {
+    value.referenced.line()
+}

@@ -1,0 +1,146 @@
+//! What a configuration file may say, and what is answered to one that may not.
+
+use super::*;
+
+fn parse(text: &str) -> Result<Config, Error> {
+    Config::parse(text, Path::new("/etc/rbdgate"))
+}
+
+fn problems(text: &str) -> Vec<String> {
+    match parse(text) {
+        Err(Error::Invalid(problems)) => problems.iter().map(Problem::to_string).collect(),
+        other => panic!("expected problems, got {other:?}"),
+    }
+}
+
+const SMALL: &str = "
+disks:
+  vm1:
+    file: { path: vm1.img, size: 10GiB }
+targets:
+  - name: iqn.2026-01.com.example:One
+    luns: { 0: vm1 }
+    open: true
+";
+
+#[test]
+fn a_small_file_gets_defaults_for_the_rest() {
+    let config = parse(SMALL).unwrap();
+    assert_eq!(config.listen, ["0.0.0.0:3260".parse().unwrap()]);
+    assert_eq!(config.limits, Limits::default());
+    let store = Store::File { path: "/etc/rbdgate/vm1.img".into(), size: Some(10 << 30) };
+    assert_eq!(config.disks["vm1"].store, store);
+    let target = &config.targets["iqn.2026-01.com.example:one"];
+    assert_eq!(target.luns[&0], "vm1");
+    assert_eq!(target.parameters, Parameters::default());
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_its_line_and_the_accepted_ones() {
+    let text = SMALL.replace("size: 10GiB", "sise: 10GiB");
+    let message = parse(&text).unwrap_err().to_string();
+    assert!(message.contains("sise") && message.contains("size") && message.contains("4"), "{message}");
+}
+
+#[test]
+fn a_lun_of_an_unknown_disk_is_refused_with_its_line_and_the_known_disks() {
+    let text = SMALL.replace("0: vm1", "0: vm2");
+    assert_eq!(problems(&text), ["line 7, targets[0].luns.0: there is no disk \"vm2\"; the file has: vm1"]);
+}
+
+#[test]
+fn every_problem_is_reported_at_once() {
+    let text = SMALL
+        .replace("10GiB", "10")
+        .replace("iqn.2026-01.com.example:One", "my target")
+        .replace("0: vm1", "0: vm9");
+    let found = problems(&text);
+    assert_eq!(found.len(), 3, "{found:?}");
+}
+
+#[test]
+fn a_disk_has_exactly_one_store() {
+    let text = SMALL.replace("    file:", "    memory: { size: 1GiB }\n    file:");
+    assert_eq!(problems(&text), ["line 4, disks.vm1: has 2 stores; give exactly one of rbd, file, memory"]);
+}
+
+#[test]
+fn a_target_that_nobody_may_use_is_refused() {
+    let text = SMALL.replace("    open: true\n", "");
+    assert!(problems(&text)[0].contains("nobody may log in"));
+}
+
+#[test]
+fn a_short_chap_secret_is_refused_and_not_shown() {
+    let text = SMALL.replace(
+        "    open: true",
+        "    initiators:\n      - name: iqn.2026-01.com.example:host\n        chap: { user: host, secret: hunter2 }",
+    );
+    let found = problems(&text);
+    assert!(found[0].contains("12 to 255") && !found[0].contains("hunter2"), "{found:?}");
+}
+
+#[test]
+fn a_secret_can_come_from_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("secret"), "twelve-and-more\n").unwrap();
+    let text = SMALL.replace(
+        "    open: true",
+        "    initiators:\n      - name: iqn.2026-01.com.example:host\n        chap: { user: host, secret_file: secret }",
+    );
+    let config = Config::parse(&text, folder.path()).unwrap();
+    let initiator = &config.targets["iqn.2026-01.com.example:one"].initiators["iqn.2026-01.com.example:host"];
+    assert_eq!(initiator.login.chap.as_ref().unwrap().secret.expose(), b"twelve-and-more");
+    assert!(!format!("{config:?}").contains("twelve"));
+}
+
+#[test]
+fn mutual_secrets_must_differ() {
+    let both = "{ user: a, secret: same-same-same }";
+    let text = SMALL.replace(
+        "    open: true",
+        &format!(
+            "    initiators:\n      - name: iqn.2026-01.com.example:host\n        chap: {both}\n        mutual_chap: {both}"
+        ),
+    );
+    assert!(problems(&text)[0].contains("must differ"));
+}
+
+#[test]
+fn one_disk_cannot_be_two_luns() {
+    let text = SMALL.replace("0: vm1", "0: vm1, 1: vm1");
+    assert!(problems(&text)[0].contains("serve a disk once"));
+}
+
+#[test]
+fn addresses_may_leave_out_the_port() {
+    let text = format!("listen: [127.0.0.1, '[::1]:3261', '::1']\n{SMALL}");
+    let expected: Vec<SocketAddr> =
+        ["127.0.0.1:3260", "[::1]:3261", "[::1]:3260"].iter().map(|text| text.parse().unwrap()).collect();
+    assert_eq!(parse(&text).unwrap().listen, expected);
+}
+
+#[test]
+fn yaml_that_is_none_is_refused_with_its_place() {
+    let message = parse("disks: [\n").unwrap_err().to_string();
+    assert!(message.contains("line 1") || message.contains("1:"), "{message}");
+}
+
+#[test]
+fn a_bomb_of_aliases_is_refused() {
+    let mut text = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x]\n");
+    for level in 1..12 {
+        let before = level - 1;
+        text += &format!(
+            "a{level}: &a{level} [*a{before}, *a{before}, *a{before}, *a{before}, *a{before}, *a{before}]\n"
+        );
+    }
+    assert!(parse(&text).is_err());
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_makes_the_parser_panic(text in "[ -~\n]{0,200}") {
+        let _ = parse(&text);
+    }
+}

@@ -1,0 +1,386 @@
+//! The lane's task: turns of finishing what the disk has done and starting what the ring has brought.
+//!
+//! A step of a command *claims* what it writes (see [`super::ranges`]), is *launched* (its operations go to the disk), and
+//! *ends* when the last of them has come back; then the engine says what is next.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use ring::{Command, Consumer, Doorbell, Entry, Kick, NextError, Response, Segments};
+use smallvec::SmallVec;
+
+use super::inflight::{Flight, Inflight, MOST_OPERATIONS, Moved, unfinished};
+use super::ranges::{Claim, Ranges};
+use super::{Parts, Shared, UNCHANGED};
+use crate::disk::{Buffer, Completer, Completion, CompletionQueue, Disk, Error, Operation, Request};
+use crate::scsi::opcode::{self, Class};
+use crate::scsi::{Continuation, Data, DataIn, Direction, Io, Memory, Reply, Step, Unit};
+
+/// Commands taken in one turn, so that lanes of one reactor share it.
+const BATCH: usize = 64;
+
+/// SAM-5 5.3.1.
+const TASK_ABORTED: u8 = 0x40;
+
+type Work = SmallVec<[Io; 1]>;
+
+/// The task's state.
+pub(super) struct Pump {
+    pub(super) name: String,
+    consumer: Consumer,
+    pub(super) unit: Unit,
+    disk: Option<Arc<dyn Disk>>,
+    producer: Arc<dyn Doorbell>,
+    shared: Arc<Shared>,
+    queue: Arc<dyn CompletionQueue>,
+    pub(super) inflight: Inflight,
+    pub(super) ranges: Ranges<Work>,
+    /// Finished operations being filed; kept for its memory.
+    batch: Vec<Completion>,
+    now: Instant,
+    /// Nothing more is taken from the ring: it is corrupt, or the lane stops.
+    closed: bool,
+}
+
+/// A command's buffer as the engine sees it.
+struct View<'a>(&'a Command);
+
+impl Data for View<'_> {
+    fn len(&self) -> usize {
+        self.0.data().len()
+    }
+
+    fn direction(&self) -> Direction {
+        match self.0.direction() {
+            ring::Direction::Unknown => Direction::Unknown,
+            ring::Direction::In => Direction::In,
+            ring::Direction::Out => Direction::Out,
+        }
+    }
+
+    fn copy_out(&self, offset: usize, into: &mut [u8]) {
+        self.0.data().copy_out(offset, into);
+    }
+
+    fn compare(&self, offset: usize, with: &[u8]) -> Result<(), usize> {
+        self.0.data().compare(offset, with)
+    }
+}
+
+impl Pump {
+    pub(super) fn new(parts: Parts, shared: Arc<Shared>) -> Self {
+        let Parts { name, mut consumer, unit, disk, producer } = parts;
+        // An answer is held back while a store still holds the command's segments; the last one to let go rings.
+        consumer.set_release_doorbell(Arc::clone(&shared) as _);
+        Self {
+            name,
+            consumer,
+            unit,
+            disk,
+            producer,
+            queue: Arc::clone(&shared) as _,
+            shared,
+            inflight: Inflight::default(),
+            ranges: Ranges::new(),
+            batch: Vec::new(),
+            now: Instant::now(),
+            closed: false,
+        }
+    }
+
+    /// Runs until the lane has been stopped, or its ring found corrupt, and everything in flight has been answered.
+    pub(super) async fn run(mut self) {
+        loop {
+            std::future::poll_fn(|context| self.shared.bell.poll_rung(context)).await;
+            while self.turn() {
+                tokio::task::yield_now().await;
+            }
+            if self.closed && self.consumer.outstanding() == 0 {
+                return;
+            }
+        }
+    }
+
+    /// One turn; true when there is more to do at once.
+    fn turn(&mut self) -> bool {
+        self.now = Instant::now();
+        let size = self.shared.resized.swap(UNCHANGED, Ordering::AcqRel);
+        if size != UNCHANGED {
+            self.unit.resized(size);
+        }
+        let finished = self.finish();
+        let more = self.take();
+        self.publish();
+        finished || more
+    }
+
+    /// Files what the disk has finished; true when there was something.
+    fn finish(&mut self) -> bool {
+        let mut batch = std::mem::take(&mut self.batch);
+        self.shared.finished.take(&mut batch);
+        let any = !batch.is_empty();
+        for completion in batch.drain(..) {
+            match self.inflight.file(completion) {
+                Ok(Some(place)) => self.end_step(place),
+                Ok(None) => {}
+                Err(completion) => {
+                    self.shared.figures.stray.add(1);
+                    tracing::error!(lun = %self.name, tag = completion.tag, "the disk completed an operation twice");
+                }
+            }
+        }
+        self.batch = batch;
+        any
+    }
+
+    /// Takes a bounded number of entries from the ring; true when there may be more.
+    fn take(&mut self) -> bool {
+        if self.closed {
+            return false;
+        }
+        // Read before the ring is: what was published before the stop is then still taken.
+        let stopping = self.shared.stopping.load(Ordering::Acquire);
+        for _ in 0..BATCH {
+            match self.consumer.next() {
+                Ok(Entry::Command(command)) => self.begin(command),
+                Ok(Entry::TaskManagement(notice)) => self.manage(&notice),
+                Err(NextError::Empty) => {
+                    self.closed = stopping;
+                    return false;
+                }
+                Err(NextError::Corrupt(cause)) => {
+                    self.closed = true;
+                    self.shared.figures.corrupt.store(true, Ordering::Relaxed);
+                    tracing::error!(
+                        lun = %self.name, %cause, in_flight = self.inflight.len(),
+                        "the peer wrote nonsense into the ring of this LUN: it is taken down, other LUNs go on"
+                    );
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Publishes the turn's answers and figures.
+    fn publish(&mut self) {
+        self.shared.figures.in_flight.set(self.inflight.len() as u64);
+        self.shared.figures.held_back.set(self.ranges.waiting() as u64);
+        if self.consumer.commit() == Kick::Needed {
+            self.shared.figures.commits.add(1);
+            self.producer.ring();
+        }
+    }
+
+    fn begin(&mut self, command: Command) {
+        let code = command.cdb().first().copied().unwrap_or_default();
+        self.shared.figures.commands[usize::from(code)].add(1);
+        match self.unit.execute(command.cdb(), command.nexus(), &View(&command)) {
+            Step::Done(reply) => self.answer(command, reply, self.now, Moved::default()),
+            Step::Io { io, exclusive, then } => {
+                let place = self.inflight.insert(Flight {
+                    command,
+                    then: None,
+                    results: SmallVec::new(),
+                    pending: 0,
+                    span: None,
+                    taken: self.now,
+                    aborted: false,
+                    moved: Moved::default(),
+                });
+                self.claim(place, io, exclusive, then);
+            }
+        }
+    }
+
+    /// Launches a step, or lets it wait for its range.
+    fn claim(&mut self, place: usize, io: Work, exclusive: Option<Range<u64>>, then: Continuation) {
+        let Some(flight) = self.inflight.get(place) else { return };
+        flight.then = Some(then);
+        let span = written(&io);
+        let claim = match (exclusive, &span) {
+            (Some(range), _) => Claim { range, exclusive: true },
+            (None, Some(range)) if !self.ranges.idle() => Claim { range: range.clone(), exclusive: false },
+            (None, _) => return self.launch(place, io, span),
+        };
+        if let Some(io) = self.ranges.claim(place, claim, io, self.inflight.spans()) {
+            self.launch(place, io, span);
+        }
+    }
+
+    /// Hands the operations of a step to the disk.
+    fn launch(&mut self, place: usize, io: Work, span: Option<Range<u64>>) {
+        let Some(flight) = self.inflight.get(place) else { return };
+        flight.span = span;
+        flight.pending = io.len();
+        flight.results.clear();
+        flight.results.extend(io.iter().map(|_| unfinished()));
+        if io.is_empty() || io.len() > MOST_OPERATIONS {
+            return self.end_step(place);
+        }
+        let segments = flight.command.data().clone();
+        let payload = is_payload(flight.command.cdb());
+        for (ordinal, io) in io.into_iter().enumerate() {
+            let request = self.request(place, io, &segments, payload);
+            let completer = Completer::new(Arc::clone(&self.queue), self.inflight.tag(place, ordinal));
+            match &self.disk {
+                Some(disk) => disk.submit(Operation { request, completer }),
+                None => completer.complete(Err(Error::NotReady), None),
+            }
+        }
+    }
+
+    /// The engine's operation as the disk's request.
+    fn request(&mut self, place: usize, io: Io, segments: &Segments, payload: bool) -> Request {
+        let mut moved = Moved::default();
+        let buffer = |memory: Memory, moved: &mut u64| match memory {
+            Memory::Command { offset, len } => {
+                *moved = len as u64;
+                let whole = offset == 0 && len == segments.len();
+                Buffer::Segments(if whole { segments.clone() } else { segments.slice(offset, len) })
+            }
+            Memory::Owned(bytes) => Buffer::Owned(bytes),
+        };
+        let request = match io {
+            Io::Read { offset, into } => Request::Read { offset, buffer: buffer(into, &mut moved.read) },
+            Io::Write { offset, from, fua } => {
+                if let (Memory::Owned(bytes), true) = (&from, payload) {
+                    self.shared.figures.bytes_copied.add(bytes.len() as u64);
+                }
+                Request::Write { offset, buffer: buffer(from, &mut moved.written), fua }
+            }
+            Io::WriteSame { offset, len, pattern, fua } => Request::WriteSame { offset, len, pattern, fua },
+            Io::WriteZeroes { offset, len, deallocate } => Request::WriteZeroes { offset, len, deallocate },
+            Io::Discard { offset, len } => Request::Discard { offset, len },
+            Io::CompareAndWrite { offset, compare, write, fua } => {
+                Request::CompareAndWrite { offset, compare, write, fua }
+            }
+            Io::Flush => Request::Flush,
+            Io::Allocation { offset, len, limit } => Request::Allocation { offset, len, limit },
+        };
+        if let Some(flight) = self.inflight.get(place) {
+            flight.moved.read += moved.read;
+            flight.moved.written += moved.written;
+        }
+        request
+    }
+
+    /// The disk has nothing of this command any more: the engine goes on, unless the command was aborted.
+    fn end_step(&mut self, place: usize) {
+        let Some(flight) = self.inflight.get(place) else { return };
+        flight.span = None;
+        let step = match flight.then.take() {
+            Some(then) if !flight.aborted => {
+                let mut results = std::mem::take(&mut flight.results);
+                self.unit.resume(then, &mut results, &View(&flight.command))
+            }
+            _ => {
+                self.end_aborted(place);
+                return self.start_admitted();
+            }
+        };
+        match step {
+            Step::Done(reply) => {
+                if let Some(flight) = self.inflight.remove(place) {
+                    self.ranges.release(place);
+                    self.answer(flight.command, reply, flight.taken, flight.moved);
+                }
+            }
+            Step::Io { io, exclusive, then } => self.claim(place, io, exclusive, then),
+        }
+        self.start_admitted();
+    }
+
+    /// Answers an aborted command of which the disk has nothing.
+    pub(super) fn end_aborted(&mut self, place: usize) {
+        if let Some(flight) = self.inflight.remove(place) {
+            self.ranges.release(place);
+            self.shared.figures.aborted.add(1);
+            let reply = Reply {
+                status: TASK_ABORTED,
+                sense: SmallVec::new(),
+                data_in: DataIn::None,
+                transfer: Some(0),
+            };
+            self.answer(flight.command, reply, flight.taken, Moved::default());
+        }
+    }
+
+    /// Launches the steps whose range has become free.
+    pub(super) fn start_admitted(&mut self) {
+        while self.ranges.waiting() > 0 {
+            let Some((place, _, io)) = self.ranges.next_admitted(|| self.inflight.spans()) else { return };
+            let span = written(&io);
+            self.launch(place, io, span);
+        }
+    }
+
+    fn answer(&mut self, command: Command, reply: Reply, taken: Instant, moved: Moved) {
+        let Reply { status, sense, data_in, mut transfer } = reply;
+        let class = opcode::class(command.cdb());
+        let figures = &self.shared.figures;
+        figures.answered(class, status, &sense, self.now - taken);
+        if status == 0 {
+            figures.bytes_read.add(moved.read);
+            figures.bytes_written.add(moved.written);
+        }
+        let (offset, bytes) = match data_in {
+            DataIn::Bytes(bytes) => (0, bytes),
+            DataIn::Tail { offset, bytes } => (offset, bytes),
+            DataIn::None | DataIn::InPlace => (0, Vec::new()),
+        };
+        if !bytes.is_empty() {
+            let data = command.data();
+            let room = data.len().saturating_sub(offset).min(bytes.len());
+            if room > 0 {
+                data.copy_in(offset, &bytes[..room]);
+            }
+            if matches!(class, Class::Read | Class::Write) {
+                figures.bytes_copied.add(room as u64);
+            }
+            transfer = transfer.or(Some(offset + bytes.len()));
+        }
+        self.consumer.complete(command, Response { status, transfer, sense });
+    }
+}
+
+/// READ and WRITE of any length: the commands whose payload must not be copied.
+fn is_payload(cdb: &[u8]) -> bool {
+    matches!(cdb.first(), Some(0x08 | 0x28 | 0x88 | 0xa8 | 0x0a | 0x2a | 0x8a | 0xaa))
+}
+
+/// What a step writes: the smallest range that holds all of it.
+fn written(io: &[Io]) -> Option<Range<u64>> {
+    io.iter().filter_map(write_range).reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
+}
+
+fn write_range(io: &Io) -> Option<Range<u64>> {
+    let (offset, len) = match io {
+        Io::Write { offset, from, .. } => {
+            let len = match from {
+                Memory::Command { len, .. } => *len,
+                Memory::Owned(bytes) => bytes.len(),
+            };
+            (*offset, len as u64)
+        }
+        Io::WriteSame { offset, len, .. }
+        | Io::WriteZeroes { offset, len, .. }
+        | Io::Discard { offset, len } => (*offset, *len),
+        Io::CompareAndWrite { offset, compare, .. } => (*offset, compare.len() as u64),
+        Io::Read { .. } | Io::Flush | Io::Allocation { .. } => return None,
+    };
+    Some(offset..offset.saturating_add(len))
+}
+
+impl Drop for Pump {
+    fn drop(&mut self) {
+        // Reactors shut down under a running lane. Its commands' memory is still lent to the disk, so they are neither
+        // answered nor dropped.
+        if !self.inflight.is_empty() {
+            tracing::error!(lun = %self.name, commands = self.inflight.len(), "a lane was dropped with commands in flight");
+            Box::leak(Box::new(std::mem::take(&mut self.inflight)));
+        }
+    }
+}

@@ -1,0 +1,510 @@
+//! The protocol core of one connection in the full feature phase (RFC 7143 sections 4.2 and 11).
+//!
+//! No sockets, no runtime: bytes come from and go to a [`Stream`], time and the waker are handed in, and [`turn`] does
+//! everything that can be done now:
+//!
+//! ```text
+//!  inbox ──► completions → answers           stream ──► receiver ──► place() → whole() → deliver()
+//!            events → aborts, closing                                  │          │         in CmdSN order
+//!  waiting ► blocks, room in the ring                                  │          └► control, management
+//!                                                        task's blocks ◄┘             commands → port.push
+//!  … then once: publish what was pushed, write what is queued.
+//! ```
+//!
+//! [`turn`]: Connection::turn
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use ring::Completion;
+use smallvec::SmallVec;
+
+use super::inbox::{End, Event, Inbox, Ticket};
+use super::keys::Negotiated;
+use super::luns::Luns;
+use super::management::{Managing, Notice};
+use super::pdu::{
+    DataOut, Header, LogoutRequest, NopOut, Reject, ScsiCommand, Snack, TaskManagementRequest, TextRequest,
+};
+use super::receive::{Arrival, Place, Receiver};
+use super::stats::Shared;
+use super::stream::Stream;
+use super::target::{Parameters, Target};
+use super::task::{Key, Tasks};
+use super::transmit::Transmit;
+use super::window::{Standing, Window};
+
+/// PDUs taken in one turn, so that one connection cannot hold up its reactor.
+const BUDGET: usize = 128;
+/// PDUs waiting to go out from which on nothing more is read.
+const BACKLOG: usize = 1024;
+/// Data segment kept of a NOP-Out or text request; more of a ping is not echoed.
+pub(super) const KEPT: usize = 16 * 1024;
+/// Bytes of kept segments that wait for their turn in the order of commands.
+const HELD: usize = 1 << 20;
+
+/// Who is connected to what.
+#[derive(Clone, Debug)]
+pub(crate) struct Session {
+    pub(crate) initiator: String,
+    pub(crate) tsih: u16,
+    pub(crate) cid: u16,
+    /// `None` for discovery.
+    pub(crate) target: Option<Arc<Target>>,
+    pub(crate) local: SocketAddr,
+}
+
+/// What the PDU that is coming in will be when it is whole.
+#[derive(Debug)]
+pub(super) enum Incoming {
+    /// What its opcode says.
+    Plain,
+    /// A SCSI command, in the table already.
+    Command(Key),
+    /// Data for a task: unsolicited, or for the R2T with this tag.
+    Data(Key, Option<u32>),
+    /// Nothing: taken and thrown away.
+    Ignore,
+    /// Something to refuse.
+    Refuse(u8),
+}
+
+/// Something that has come before its turn.
+#[derive(Debug)]
+pub(super) enum Delivery {
+    /// A command.
+    Command(Key),
+    /// Another request with its data segment.
+    Request(Header, Vec<u8>),
+    /// A number that stands for nothing any more.
+    Nothing,
+}
+
+/// What a turn ended with.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Wait for the stream, the waker or the next tick. `blocked`: bytes are left to write.
+    Wait { blocked: bool },
+    /// There is more to do, let others have a turn.
+    Again,
+    /// The connection is over.
+    Ended(End),
+}
+
+/// One connection, which is one session.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(super) shared: Arc<Shared>,
+    pub(super) session: Session,
+    pub(super) agreed: Negotiated,
+    pub(super) parameters: Parameters,
+    pub(super) receiver: Receiver,
+    pub(super) transmit: Transmit,
+    pub(super) window: Window,
+    pub(super) tasks: Tasks,
+    pub(super) luns: Luns,
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) held: BTreeMap<u32, Delivery>,
+    held_bytes: usize,
+    pub(super) incoming: Incoming,
+    /// Tasks that wait for blocks or room, first come first served.
+    pub(super) waiting: VecDeque<Key>,
+    /// LUNs with something to publish.
+    pub(super) dirty: SmallVec<[usize; 8]>,
+    pub(super) managing: Vec<Managing>,
+    pub(super) notices: Vec<Notice>,
+    pub(super) serial: u32,
+    pub(super) text: super::control::TextExchange,
+    pub(super) next_transfer_tag: u32,
+    /// Close when everything queued is out.
+    pub(super) closing: Option<End>,
+    pub(super) logging_out: bool,
+    heard: Instant,
+    pinged: Option<Instant>,
+    blocked: bool,
+    next_tick: Instant,
+    tick: Duration,
+    pub(super) now: Instant,
+    pub(super) waker: Waker,
+    completions: Vec<Completion<Ticket>>,
+    events: Vec<Event>,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        session: Session,
+        agreed: Negotiated,
+        window: Window,
+        inbox: Arc<Inbox>,
+        luns: Luns,
+        now: Instant,
+    ) -> Self {
+        let parameters = session.target.as_ref().map(|target| target.parameters.clone()).unwrap_or_default();
+        let mut connection = Self {
+            receiver: Receiver::full_feature(agreed.header_digest, agreed.data_digest),
+            transmit: Transmit::new(
+                agreed.header_digest,
+                agreed.data_digest,
+                agreed.max_send_segment as usize,
+                agreed.max_burst as usize,
+            ),
+            shared,
+            session,
+            agreed,
+            window,
+            tasks: Tasks::default(),
+            luns,
+            inbox,
+            held: BTreeMap::new(),
+            held_bytes: 0,
+            incoming: Incoming::Plain,
+            waiting: VecDeque::new(),
+            dirty: SmallVec::new(),
+            managing: Vec::new(),
+            notices: Vec::new(),
+            serial: 0,
+            text: super::control::TextExchange::default(),
+            next_transfer_tag: 0,
+            closing: None,
+            logging_out: false,
+            heard: now,
+            pinged: None,
+            blocked: false,
+            next_tick: now,
+            tick: Duration::ZERO,
+            now,
+            waker: Waker::noop().clone(),
+            completions: Vec::new(),
+            events: Vec::new(),
+            parameters,
+        };
+        connection.set_tick();
+        connection.window.refresh(0);
+        connection
+    }
+
+    /// When [`Self::turn`] wants to be called although nothing has happened.
+    pub(crate) fn next_tick(&self) -> Instant {
+        self.next_tick
+    }
+
+    /// Does everything that can be done now.
+    pub(crate) fn turn(&mut self, stream: &mut dyn Stream, waker: &Waker, now: Instant) -> Turn {
+        self.now = now;
+        self.waker.clone_from(waker);
+        let (pdus, bytes) = (self.transmit.pdus, self.transmit.bytes);
+        let turn = match self.try_turn(stream) {
+            Ok(turn) => turn,
+            Err(end) => Turn::Ended(end),
+        };
+        self.shared.stats.sent(self.transmit.pdus - pdus, self.transmit.bytes - bytes);
+        turn
+    }
+
+    fn try_turn(&mut self, stream: &mut dyn Stream) -> Result<Turn, End> {
+        self.collect()?;
+        if !self.waiting.is_empty() || !self.notices.is_empty() {
+            self.retry();
+        }
+        let more = self.receive(stream)?;
+        self.publish();
+        if self.now >= self.next_tick {
+            self.tick()?;
+        }
+        if self.window.refresh(self.tasks.len()) && self.transmit.is_empty() {
+            self.tell_window();
+        }
+        let before = self.transmit.bytes;
+        let done = self.transmit.run(stream, &mut self.window).map_err(|_broken| End::Socket)?;
+        if self.blocked && self.transmit.bytes > before {
+            // The peer makes room: it is alive.
+            self.heard = self.now;
+        }
+        self.blocked = !done;
+        match self.closing {
+            Some(end) if done => Ok(Turn::Ended(end)),
+            _ if more && done => Ok(Turn::Again),
+            _ => Ok(Turn::Wait { blocked: !done }),
+        }
+    }
+
+    fn collect(&mut self) -> Result<(), End> {
+        let mut completions = std::mem::take(&mut self.completions);
+        let mut events = std::mem::take(&mut self.events);
+        self.inbox.collect(&self.waker, &mut completions, &mut events);
+        for completion in completions.drain(..) {
+            self.complete(completion);
+        }
+        let outcome = events.drain(..).try_for_each(|event| self.event(event));
+        (self.completions, self.events) = (completions, events);
+        outcome
+    }
+
+    fn event(&mut self, event: Event) -> Result<(), End> {
+        match event {
+            Event::Abort { port, hold } => self.abort_at(&port, &hold),
+            Event::Released(serial) => self.released(serial),
+            Event::Failed(port) => self.fail_port(&port),
+            Event::Close { end, hold } => {
+                if let Some(hold) = hold {
+                    self.hold_all(&hold);
+                }
+                return Err(end);
+            }
+            Event::Logout => self.ask_logout(),
+            Event::Retarget(target) => self.retarget(target),
+        }
+        Ok(())
+    }
+
+    fn retarget(&mut self, target: Arc<Target>) {
+        if let Some(grant) = target.access.grant(&self.session.initiator) {
+            self.luns.retarget(&target, &grant.view, &self.inbox);
+        }
+        self.session.target = Some(target);
+        self.set_tick();
+    }
+
+    fn receive(&mut self, stream: &mut dyn Stream) -> Result<bool, End> {
+        let mut pdus = 0;
+        let result = loop {
+            if self.closing.is_some() || self.transmit.backlog() > BACKLOG {
+                break Ok(false);
+            }
+            if pdus == BUDGET {
+                break Ok(true);
+            }
+            match self.receiver.next(stream, &mut self.tasks) {
+                Ok(None) => break Ok(false),
+                Ok(Some(arrival)) => {
+                    pdus += 1;
+                    if let Err(end) = self.arrived(arrival) {
+                        break Err(end);
+                    }
+                }
+                Err(_broken) => break Err(End::Socket),
+            }
+        };
+        if pdus > 0 {
+            self.heard = self.now;
+            self.pinged = None;
+            self.shared.stats.received(pdus as u64);
+        }
+        result
+    }
+
+    fn arrived(&mut self, arrival: Arrival) -> Result<(), End> {
+        match arrival {
+            Arrival::Header(header) => {
+                // Longer than declared: the framing itself cannot be trusted (RFC 7143 section 7.7).
+                if header.data_len() > self.agreed.max_recv_segment as usize {
+                    return Err(End::Protocol);
+                }
+                let place = self.place(&header);
+                if header.data_len() > 0 {
+                    self.receiver.begin(header, place);
+                    return Ok(());
+                }
+                self.whole(&header, Vec::new(), true)
+            }
+            Arrival::Body { header, kept, intact } => {
+                self.shared.stats.received_bytes(header.data_len());
+                self.whole(&header, kept, intact)
+            }
+            Arrival::HeaderDigest => {
+                self.shared.stats.digest_error();
+                Err(End::Protocol)
+            }
+            Arrival::Closed => Err(End::Initiator),
+        }
+    }
+
+    /// Decides, by the header alone, where the data segment goes and what the PDU will be.
+    fn place(&mut self, header: &Header) -> Place {
+        self.incoming = Incoming::Plain;
+        let small = header.data_len() <= KEPT;
+        match header.opcode() {
+            ScsiCommand::OPCODE => self.place_command(header),
+            DataOut::OPCODE => self.place_data(header),
+            NopOut::OPCODE | TextRequest::OPCODE if small => Place::Keep,
+            TextRequest::OPCODE => {
+                self.incoming = Incoming::Refuse(Reject::LONG_OPERATION);
+                Place::Discard
+            }
+            _ => Place::Discard,
+        }
+    }
+
+    /// A PDU is here with all of its data.
+    fn whole(&mut self, header: &Header, kept: Vec<u8>, intact: bool) -> Result<(), End> {
+        let incoming = std::mem::replace(&mut self.incoming, Incoming::Plain);
+        if !intact {
+            self.shared.stats.digest_error();
+            self.reject(header, Reject::DATA_DIGEST);
+        }
+        match incoming {
+            Incoming::Ignore => Ok(()),
+            Incoming::Refuse(reason) => {
+                self.reject(header, reason);
+                self.skip_number(header)
+            }
+            Incoming::Command(key) => self.whole_command(header, key, intact),
+            Incoming::Data(key, request) => {
+                self.whole_data(key, request, header, intact);
+                Ok(())
+            }
+            // Discarded as if it had never come (RFC 7143 section 7.8).
+            Incoming::Plain if !intact => Ok(()),
+            Incoming::Plain => match header.opcode() {
+                NopOut::OPCODE
+                | TaskManagementRequest::OPCODE
+                | TextRequest::OPCODE
+                | LogoutRequest::OPCODE => {
+                    self.in_order(header, |kept| Delivery::Request(*header, kept), kept)
+                }
+                Snack::OPCODE => {
+                    self.reject(header, Reject::SNACK);
+                    Ok(())
+                }
+                _ => {
+                    self.reject(header, Reject::UNSUPPORTED);
+                    self.skip_number(header)
+                }
+            },
+        }
+    }
+
+    /// A refused request has still used up its number (RFC 7143 section 11.17.1).
+    fn skip_number(&mut self, header: &Header) -> Result<(), End> {
+        // Data-Out and SNACK have none.
+        if matches!(header.opcode(), DataOut::OPCODE | Snack::OPCODE) {
+            return Ok(());
+        }
+        self.in_order(header, |_kept| Delivery::Nothing, Vec::new())
+    }
+
+    /// Delivers now, later or never, as the command number says.
+    pub(super) fn in_order(
+        &mut self,
+        header: &Header,
+        make: impl FnOnce(Vec<u8>) -> Delivery,
+        kept: Vec<u8>,
+    ) -> Result<(), End> {
+        let cmd_sn = header.word(24);
+        if header.immediate() {
+            self.deliver(make(kept));
+            return Ok(());
+        }
+        match self.window.standing(cmd_sn) {
+            Standing::Outside => Ok(()),
+            Standing::Early => {
+                self.held_bytes += kept.len();
+                if self.held_bytes > HELD {
+                    return Err(End::Protocol);
+                }
+                self.held.entry(cmd_sn).or_insert_with(|| make(kept));
+                Ok(())
+            }
+            Standing::Next => {
+                self.window.advance();
+                self.deliver(make(kept));
+                self.deliver_held();
+                Ok(())
+            }
+        }
+    }
+
+    /// Delivers what waited for the numbers before it.
+    pub(super) fn deliver_held(&mut self) {
+        while let Some(delivery) = self.held.remove(&self.window.exp_cmd_sn()) {
+            self.window.advance();
+            if let Delivery::Request(_, kept) = &delivery {
+                self.held_bytes -= kept.len();
+            }
+            self.deliver(delivery);
+        }
+    }
+
+    fn deliver(&mut self, delivery: Delivery) {
+        match delivery {
+            Delivery::Nothing => {}
+            Delivery::Command(key) => self.start(key),
+            Delivery::Request(header, kept) => match header.opcode() {
+                NopOut::OPCODE => self.ping(&NopOut::decode(&header), kept),
+                TaskManagementRequest::OPCODE => self.manage(&TaskManagementRequest::decode(&header)),
+                TextRequest::OPCODE => self.text(&header, &kept),
+                _ => self.logout(&LogoutRequest::decode(&header)),
+            },
+        }
+    }
+
+    /// Refuses a PDU; its header goes back with the reason.
+    pub(super) fn reject(&mut self, header: &Header, reason: u8) {
+        self.shared.stats.rejected();
+        let reject = Reject { reason, task_tag: super::pdu::NO_TAG, ..Reject::default() };
+        self.transmit.status(reject.encode(), header.0.to_vec());
+    }
+
+    pub(super) fn mark_dirty(&mut self, at: usize) {
+        let lun = self.luns.get(at);
+        if !lun.dirty {
+            lun.dirty = true;
+            self.dirty.push(at);
+        }
+    }
+
+    fn publish(&mut self) {
+        for at in std::mem::take(&mut self.dirty) {
+            let lun = self.luns.get(at);
+            lun.dirty = false;
+            lun.port.publish();
+        }
+    }
+
+    /// A quarter of the shortest timeout: precise enough, and nothing has to be armed per command.
+    fn set_tick(&mut self) {
+        let mut shortest = Duration::from_secs(4);
+        let ours =
+            [self.parameters.nop_interval, self.parameters.nop_timeout, self.parameters.data_out_timeout];
+        let queue = self.luns.iter_mut().map(|lun| lun.port.qfull_timeout());
+        for timeout in ours.into_iter().chain(queue).filter(|timeout| !timeout.is_zero()) {
+            shortest = shortest.min(timeout);
+        }
+        self.tick = (shortest / 4).max(Duration::from_millis(5));
+        self.next_tick = self.now + self.tick;
+    }
+
+    fn tick(&mut self) -> Result<(), End> {
+        self.next_tick = self.now + self.tick;
+        self.expire();
+        let interval = self.parameters.nop_interval;
+        if interval.is_zero() {
+            return Ok(());
+        }
+        match self.pinged {
+            Some(pinged)
+                if self.now.saturating_duration_since(pinged.max(self.heard))
+                    >= self.parameters.nop_timeout =>
+            {
+                Err(End::Silent)
+            }
+            None if self.now.saturating_duration_since(self.heard) >= interval => {
+                self.pinged = Some(self.now);
+                self.send_ping();
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Connection {
+    /// Nothing of a connection that is gone is answered; what is in the rings ends there.
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}

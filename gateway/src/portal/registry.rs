@@ -1,0 +1,159 @@
+//! The sessions of a server: who is logged in, and which login takes whose place (RFC 7143 section 6.3.5).
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use super::inbox::Inbox;
+use super::login::Status;
+use super::target::Auth;
+
+/// A session, for status displays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionInfo {
+    /// Initiator name.
+    pub initiator: String,
+    /// The initiator's part of the session id.
+    pub isid: [u8; 6],
+    /// The target's part.
+    pub tsih: u16,
+    /// Connection id.
+    pub cid: u16,
+    /// Target name; `None` for discovery.
+    pub target: Option<String>,
+    /// The initiator's address.
+    pub peer: SocketAddr,
+    /// The address it reached.
+    pub local: SocketAddr,
+    /// When it logged in.
+    pub since: SystemTime,
+    /// Whether it proved who it is.
+    pub authenticated: bool,
+    /// CRC32C on headers, on data.
+    pub digests: (bool, bool),
+}
+
+/// A session and how to reach it.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) info: SessionInfo,
+    pub(super) auth: Auth,
+    pub(super) inbox: Arc<Inbox>,
+}
+
+impl Entry {
+    fn same_port(&self, other: &SessionInfo) -> bool {
+        self.info.initiator == other.initiator
+            && self.info.isid == other.isid
+            && self.info.target == other.target
+    }
+}
+
+/// What became of a claim.
+pub(super) enum Claim {
+    /// Entered, under this TSIH.
+    Entered(u16),
+    /// This session has to end first.
+    Occupied(Entry),
+}
+
+/// All sessions by TSIH, and counts of connections in any state.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    sessions: Mutex<Sessions>,
+    pub(super) connections: Arc<AtomicUsize>,
+    pub(super) unauthenticated: Arc<AtomicUsize>,
+}
+
+#[derive(Debug, Default)]
+struct Sessions {
+    by_tsih: BTreeMap<u16, Entry>,
+    last: u16,
+}
+
+impl Registry {
+    fn lock(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters a session, unless one with the same initiator port and target exists. `entry.info.tsih` is what the
+    /// initiator sent: not zero asks for that session's place.
+    pub(super) fn claim(&self, mut entry: Entry, limit: usize, reinstates: bool) -> Result<Claim, Status> {
+        let mut sessions = self.lock();
+        let tsih = entry.info.tsih;
+        if tsih != 0 {
+            match sessions.by_tsih.get(&tsih) {
+                Some(old) if !old.same_port(&entry.info) => return Err(Status::SessionDoesNotExist),
+                // A second connection for the session: MaxConnections is 1.
+                Some(old) if old.info.cid != entry.info.cid => return Err(Status::TooManyConnections),
+                Some(old) => return Ok(Claim::Occupied(old.clone())),
+                None if !reinstates => return Err(Status::SessionDoesNotExist),
+                None => {}
+            }
+        }
+        if entry.info.target.is_some() {
+            if let Some(old) = sessions.by_tsih.values().find(|old| old.same_port(&entry.info)) {
+                return Ok(Claim::Occupied(old.clone()));
+            }
+            let normal = sessions.by_tsih.values().filter(|entry| entry.info.target.is_some()).count();
+            if normal >= limit {
+                return Err(Status::OutOfResources);
+            }
+        }
+        let tsih = if tsih != 0 { tsih } else { sessions.free_tsih().ok_or(Status::OutOfResources)? };
+        entry.info.tsih = tsih;
+        sessions.by_tsih.insert(tsih, entry);
+        Ok(Claim::Entered(tsih))
+    }
+
+    /// Takes a session out, if it is still the one with this inbox.
+    pub(super) fn remove(&self, tsih: u16, inbox: &Arc<Inbox>) {
+        let mut sessions = self.lock();
+        let same = sessions.by_tsih.get(&tsih).is_some_and(|entry| Arc::ptr_eq(&entry.inbox, inbox));
+        let removed = if same { sessions.by_tsih.remove(&tsih) } else { None };
+        drop(sessions);
+        drop(removed);
+    }
+
+    pub(super) fn all(&self) -> Vec<Entry> {
+        self.lock().by_tsih.values().cloned().collect()
+    }
+
+    /// Normal sessions.
+    pub(super) fn count(&self) -> usize {
+        self.lock().by_tsih.values().filter(|entry| entry.info.target.is_some()).count()
+    }
+}
+
+impl Sessions {
+    /// The next TSIH that is free; never 0.
+    fn free_tsih(&mut self) -> Option<u16> {
+        for _ in 0..=u16::MAX {
+            self.last = self.last.wrapping_add(1).max(1);
+            if !self.by_tsih.contains_key(&self.last) {
+                return Some(self.last);
+            }
+        }
+        None
+    }
+}
+
+/// Counts something for as long as it lives.
+#[derive(Debug)]
+pub(super) struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    /// One more, or `None` when the limit is reached.
+    pub(super) fn below(counter: &Arc<AtomicUsize>, limit: usize) -> Option<Self> {
+        let counted = Self(Arc::clone(counter));
+        (counter.fetch_add(1, Ordering::AcqRel) < limit).then_some(counted)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}

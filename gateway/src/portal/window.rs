@@ -1,0 +1,157 @@
+//! Sequence numbers of a session (RFC 7143 section 4.2.2): StatSN, ExpCmdSN, and how far MaxCmdSN may go.
+//!
+//! MaxCmdSN is credit: every command it lets in may bring `unit` bytes of data unasked, and those must have a place.
+//! So the window opens only as far as bytes are set aside in the pool (the *bank*), at least by one command while none
+//! is outstanding. The bank is spent only when blocks cannot be had otherwise; normally it just stands there.
+
+use ring::{AllocateError, Extent, Pool, Producer, Reserve};
+
+use super::pdu::{Header, STAT_SN, before};
+
+/// Window of a session that has not yet shown that it wants more.
+const INITIAL_DEPTH: u32 = 32;
+/// What part of the pool may stand as credit.
+const BANKED_PART: u64 = 4;
+
+/// Where a command number stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// The next in order.
+    Next,
+    /// Within the window; others come first.
+    Early,
+    /// Taken before, or beyond the window: to be ignored silently (RFC 7143 section 4.2.2.1).
+    Outside,
+}
+
+/// The numbers.
+#[derive(Debug)]
+pub(crate) struct Window {
+    stat_sn: u32,
+    exp_cmd_sn: u32,
+    max_cmd_sn: u32,
+    depth: u32,
+    limit: u32,
+    unit: usize,
+    bank: Vec<Reserve>,
+    /// `None` where no command brings data (discovery).
+    pool: Option<Pool>,
+    /// The window as the initiator knows it is closed.
+    told_closed: bool,
+}
+
+impl Window {
+    /// `unit`: bytes that one command may bring unasked, in whole blocks; `limit`: commands at once.
+    pub(crate) fn new(stat_sn: u32, exp_cmd_sn: u32, limit: u16, unit: usize, pool: Option<Pool>) -> Self {
+        let limit = u32::from(limit).clamp(1, 256);
+        Self {
+            stat_sn,
+            exp_cmd_sn,
+            max_cmd_sn: exp_cmd_sn.wrapping_sub(1),
+            depth: limit.min(INITIAL_DEPTH),
+            limit,
+            unit,
+            bank: Vec::new(),
+            pool,
+            told_closed: false,
+        }
+    }
+
+    pub(crate) fn standing(&self, cmd_sn: u32) -> Standing {
+        if cmd_sn == self.exp_cmd_sn && !before(self.max_cmd_sn, cmd_sn) {
+            Standing::Next
+        } else if before(cmd_sn, self.exp_cmd_sn) || before(self.max_cmd_sn, cmd_sn) {
+            Standing::Outside
+        } else {
+            Standing::Early
+        }
+    }
+
+    /// The next command has been taken.
+    pub(crate) fn advance(&mut self) {
+        self.exp_cmd_sn = self.exp_cmd_sn.wrapping_add(1);
+    }
+
+    pub(crate) fn exp_cmd_sn(&self) -> u32 {
+        self.exp_cmd_sn
+    }
+
+    fn open(&self) -> u32 {
+        self.max_cmd_sn.wrapping_sub(self.exp_cmd_sn).wrapping_add(1)
+    }
+
+    /// Opens the window as far as depth and bank allow, with `outstanding` commands unanswered. Returns whether the
+    /// initiator should be told although nothing else goes out (it believes the window closed).
+    pub(crate) fn refresh(&mut self, outstanding: usize) -> bool {
+        let outstanding = u32::try_from(outstanding).unwrap_or(u32::MAX);
+        if outstanding > self.depth / 4 * 3 {
+            self.depth = (self.depth * 2).min(self.limit);
+        }
+        let wanted = self.depth.saturating_sub(outstanding);
+        if wanted > self.open() {
+            let credit = self.credit(wanted);
+            let opened = if outstanding == 0 { credit.max(1) } else { credit };
+            if opened > self.open() {
+                self.max_cmd_sn = self.exp_cmd_sn.wrapping_add(opened - 1);
+            }
+        }
+        self.told_closed && self.open() > 0
+    }
+
+    /// Commands, of `wanted`, that the bank can stand for.
+    fn credit(&mut self, wanted: u32) -> u32 {
+        let Some(pool) = self.pool.as_ref().filter(|_| self.unit > 0) else { return wanted };
+        let banked =
+            |bank: &[Reserve]| bank.iter().map(|reserve| reserve.remaining() / self.unit).sum::<usize>();
+        let missing = (wanted as usize).saturating_sub(banked(&self.bank));
+        if missing > 0 {
+            // Credit that is not used must not starve those who have commands now: all banks together take no more
+            // than a part of the pool, beyond one command for every session.
+            let usage = pool.usage();
+            let left = (usage.limit / BANKED_PART).saturating_sub(usage.reserved) / self.unit as u64;
+            let affordable = missing.min(usize::try_from(left).unwrap_or(usize::MAX));
+            let least = usize::from(self.bank.is_empty());
+            let reserve = pool.try_reserve(affordable.max(least) * self.unit);
+            self.bank.extend(reserve.filter(|reserve| reserve.remaining() > 0));
+        }
+        banked(&self.bank).min(wanted as usize) as u32
+    }
+
+    /// Blocks for data that comes unasked: as usual while there are any, else from the bank.
+    pub(crate) fn unsolicited<T: Send>(
+        &mut self,
+        producer: &Producer<T>,
+        len: usize,
+        from_bank: bool,
+    ) -> Result<Extent, AllocateError> {
+        let usual = producer.try_allocate(len);
+        if !from_bank || !matches!(usual, Err(AllocateError::Exhausted)) {
+            return usual;
+        }
+        let mut last = usual;
+        for reserve in &mut self.bank {
+            last = producer.allocate_from(reserve, len);
+            if last.is_ok() {
+                break;
+            }
+        }
+        self.bank.retain(|reserve| reserve.remaining() >= self.unit);
+        last
+    }
+
+    /// Writes the numbers into a target PDU; `status`: it takes a StatSN of its own.
+    pub(crate) fn stamp(&mut self, header: &mut Header, status: bool) {
+        header.set_word(STAT_SN, self.stat_sn);
+        self.stamp_commands(header);
+        if status {
+            self.stat_sn = self.stat_sn.wrapping_add(1);
+        }
+    }
+
+    /// Like [`Self::stamp`], without StatSN (a Data-In that carries no status).
+    pub(crate) fn stamp_commands(&mut self, header: &mut Header) {
+        header.set_word(STAT_SN + 4, self.exp_cmd_sn);
+        header.set_word(STAT_SN + 8, self.max_cmd_sn);
+        self.told_closed = self.open() == 0;
+    }
+}

@@ -1,0 +1,21 @@
+//! The engine against a small disk in memory, one file per topic. Assertions cite the clause they hold it to.
+
+mod bench;
+
+mod absent;
+mod capacity;
+mod compare;
+mod faults;
+mod gate;
+mod inquiry;
+mod mode;
+mod properties;
+mod provision;
+mod removable;
+mod supported;
+mod transfer;
+mod verify;
+
+use bench::{Bench, cdb6, cdb10, cdb12, cdb16};
+
+use super::sense::{self, Sense};

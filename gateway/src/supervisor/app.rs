@@ -1,0 +1,400 @@
+//! The gateway as a whole: LUNs at their places, the portal in front of them, and the moves between two configurations.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use ring::{Options, Pool};
+use tokio::task::JoinSet;
+
+use super::directory::directory;
+use super::lun::{Place, Running, Spec, Surroundings};
+use super::memory;
+use super::stores::{Opened, Stores};
+use crate::config::{Bytes, Config};
+use crate::nexus::Table;
+use crate::portal;
+use crate::reactor::Reactors;
+use crate::status::{self, State, Status};
+
+/// A disk that has been opened, or not, for a place that may have changed meanwhile.
+type Attempt = (Place, Spec, Result<Opened, String>);
+
+/// The running gateway.
+pub(super) struct App {
+    config: Config,
+    around: Surroundings,
+    stores: Stores,
+    reactors: Arc<Reactors>,
+    absent: Running,
+    shared: Arc<Shared>,
+    opening: JoinSet<Attempt>,
+    in_progress: BTreeSet<Place>,
+}
+
+/// What status and metrics read from other threads.
+pub(super) struct Shared {
+    started: Instant,
+    pool: Pool,
+    luns: Mutex<Luns>,
+    server: Mutex<Option<portal::Server>>,
+    listen: Mutex<Vec<SocketAddr>>,
+}
+
+#[derive(Default)]
+struct Luns {
+    wanted: BTreeMap<Place, Spec>,
+    running: BTreeMap<Place, Running>,
+    down: BTreeMap<Place, String>,
+}
+
+impl App {
+    /// Opens every disk, waits for them up to `patience`, then lets initiators in.
+    pub(super) async fn start(config: Config, patience: Duration) -> anyhow::Result<Self> {
+        let pool = Pool::new(config.limits.memory.unwrap_or_else(memory::default_pool));
+        let count = if config.reactors == 0 {
+            std::thread::available_parallelism().map_or(1, usize::from)
+        } else {
+            config.reactors
+        };
+        let reactors = Reactors::start(count).context("cannot start the reactor threads")?;
+        let around = Surroundings {
+            pool: pool.clone(),
+            nexuses: Table::new(),
+            options: options(&config),
+            qfull_timeout: config.limits.qfull_timeout,
+        };
+        let absent = Running::absent(&around, reactors.pick()).map_err(anyhow::Error::msg)?;
+        let shared = Shared {
+            started: Instant::now(),
+            pool,
+            luns: Mutex::default(),
+            server: Mutex::default(),
+            listen: Mutex::default(),
+        };
+        let mut app = Self {
+            config,
+            around,
+            stores: Stores::start().context("cannot start the threads of local disks")?,
+            reactors,
+            absent,
+            shared: Arc::new(shared),
+            opening: JoinSet::new(),
+            in_progress: BTreeSet::new(),
+        };
+        app.shared.lock().wanted = wanted(&app.config);
+        app.open_missing();
+        let _ = tokio::time::timeout(patience, app.settle()).await;
+        app.listen()?;
+        Ok(app)
+    }
+
+    fn listen(&self) -> anyhow::Result<()> {
+        let limits = &self.config.limits;
+        let limits = portal::Limits {
+            connections: limits.connections,
+            sessions: limits.sessions,
+            login_timeout: limits.login_timeout,
+            ..portal::Limits::default()
+        };
+        let nexuses = Arc::clone(&self.around.nexuses);
+        let server =
+            portal::Server::bind(&self.config.listen, self.directory(), nexuses, &self.reactors, limits)
+                .with_context(|| {
+                    let list: Vec<String> = self.config.listen.iter().map(SocketAddr::to_string).collect();
+                    format!(
+                        "cannot listen on {}; is another target running? choose another address",
+                        list.join(", ")
+                    )
+                })?;
+        *self.shared.listen.lock().unwrap_or_else(PoisonError::into_inner) = server.addresses().to_vec();
+        *self.shared.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
+        Ok(())
+    }
+
+    fn directory(&self) -> portal::Directory {
+        directory(&self.config, &self.shared.lock().running, &self.absent.port(), &self.reactors)
+    }
+
+    /// Waits until no disk is being opened.
+    async fn settle(&mut self) {
+        while let Some(attempt) = self.opened().await {
+            self.finish(attempt);
+        }
+    }
+
+    /// The next disk that has been opened or could not be; `None`: none is on its way.
+    pub(super) async fn opened(&mut self) -> Option<Box<Attempt>> {
+        loop {
+            match self.opening.join_next().await? {
+                Ok(attempt) => return Some(Box::new(attempt)),
+                Err(error) => tracing::error!(%error, "opening a disk failed"),
+            }
+        }
+    }
+
+    /// Puts an opened disk to work (or keeps the reason why it is not).
+    pub(super) fn finish(&mut self, attempt: Box<Attempt>) {
+        let (place, spec, result) = *attempt;
+        self.in_progress.remove(&place);
+        let current = self.shared.lock().wanted.get(&place) == Some(&spec);
+        let result = result.and_then(|opened| {
+            if !current {
+                opened.disk.close();
+                return Err("the configuration has changed".into());
+            }
+            Running::start(&place, &spec, opened, &self.around, self.reactor(&place))
+        });
+        let mut luns = self.shared.lock();
+        match result {
+            Ok(running) => {
+                tracing::info!(target = place.target, lun = place.lun, disk = spec.name, store = %spec.disk.store, "LUN online");
+                luns.down.remove(&place);
+                luns.running.insert(place, running);
+                drop(luns);
+                self.publish();
+            }
+            Err(reason) if current => {
+                if luns.down.get(&place) != Some(&reason) {
+                    tracing::error!(target = place.target, lun = place.lun, disk = spec.name, %reason, "disk unavailable");
+                }
+                luns.down.insert(place, reason);
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn reactor(&self, place: &Place) -> &crate::reactor::Reactor {
+        let index = self.config.targets.keys().position(|name| *name == place.target).unwrap_or(0);
+        &self.reactors.all()[index % self.reactors.all().len()]
+    }
+
+    /// Tries every disk that is wanted and neither runs nor is on its way.
+    pub(super) fn open_missing(&mut self) {
+        let luns = self.shared.lock();
+        for (place, spec) in &luns.wanted {
+            if luns.running.contains_key(place) || !self.in_progress.insert(place.clone()) {
+                continue;
+            }
+            let (place, spec, stores) = (place.clone(), spec.clone(), self.stores.clone());
+            self.opening.spawn_blocking(move || {
+                let result = stores.open(&spec.disk).map_err(|error| format!("{error:#}"));
+                (place, spec, result)
+            });
+        }
+    }
+
+    /// Hands the portal the targets as they are now.
+    fn publish(&self) {
+        if let Some(server) = self.shared.server.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            server.apply(self.directory());
+        }
+    }
+
+    /// Moves to another configuration. What it does not touch goes on undisturbed. Answers with what was done.
+    pub(super) async fn reload(&mut self, config: Config) -> String {
+        let notes = restart_notes(&self.config, &config);
+        if config.limits.memory != self.config.limits.memory {
+            self.around.pool.set_limit(config.limits.memory.unwrap_or_else(memory::default_pool));
+        }
+        self.around.options = options(&config);
+        self.around.qfull_timeout = config.limits.qfull_timeout;
+        let next = wanted(&config);
+        self.config = config;
+        let gone: Vec<Running> = {
+            let mut luns = self.shared.lock();
+            luns.down.retain(|place, _| next.contains_key(place));
+            let changed: Vec<Place> = luns
+                .wanted
+                .iter()
+                .filter(|(place, spec)| next.get(place) != Some(spec))
+                .map(|(place, _)| place.clone())
+                .collect();
+            luns.wanted = next;
+            changed.iter().filter_map(|place| luns.running.remove(place)).collect()
+        };
+        // First out of the portal's sight, then drained, and only then may the same store be opened anew.
+        self.publish();
+        for running in &gone {
+            running.stop().await;
+        }
+        self.open_missing();
+        let _ = tokio::time::timeout(Duration::from_secs(20), self.settle()).await;
+        let luns = self.shared.lock();
+        let mut summary =
+            format!("reloaded: {} LUN(s) online, {} removed or replaced", luns.running.len(), gone.len());
+        for (place, reason) in &luns.down {
+            summary += &format!("\n{} LUN {}: {reason}", place.target, place.lun);
+        }
+        for note in notes {
+            summary += &format!("\nnote: {note}");
+        }
+        summary
+    }
+
+    /// Why LUNs are down, a line each.
+    pub(super) fn down(&self) -> Vec<String> {
+        self.shared.lock().down.values().cloned().collect()
+    }
+
+    /// Gives memory back that idle LUNs hold.
+    pub(super) fn shrink_idle(&self) {
+        let freed = self.around.pool.reclaim_idle(self.config.limits.idle_shrink);
+        if freed > 0 {
+            tracing::debug!(freed = %Bytes(freed), "idle data areas shrunk");
+        }
+    }
+
+    /// The addresses that initiators reach.
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        self.shared.listen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// For status and metrics.
+    pub(super) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
+    /// Asks initiators to log out, finishes what has been taken on, closes the disks.
+    pub(super) async fn stop(self) {
+        let server = self.shared.server.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(server) = server {
+            server.shutdown(self.config.limits.shutdown_grace).await;
+        }
+        let running = std::mem::take(&mut self.shared.lock().running);
+        for lun in running.values() {
+            lun.stop().await;
+        }
+        self.absent.stop().await;
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Luns> {
+        self.luns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state of everything, now.
+    pub(super) fn status(&self) -> Status {
+        let usage = self.pool.usage();
+        let (sessions, portal) = match self.server.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            Some(server) => {
+                (server.sessions().iter().map(session).collect(), portal_figures(&server.stats()))
+            }
+            None => Default::default(),
+        };
+        let luns = self.lock();
+        let listed = luns.wanted.iter().map(|(place, spec)| {
+            let mut lun = status::Lun {
+                target: place.target.clone(),
+                lun: place.lun,
+                disk: spec.name.clone(),
+                store: spec.disk.store.to_string(),
+                ..status::Lun::default()
+            };
+            match luns.running.get(place) {
+                Some(running) => running.report(&mut lun),
+                None => {
+                    let reason = luns.down.get(place).cloned();
+                    lun.state = State::Unavailable(reason.unwrap_or_else(|| "being opened".into()));
+                }
+            }
+            lun
+        });
+        Status {
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            listen: self
+                .listen
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .iter()
+                .map(SocketAddr::to_string)
+                .collect(),
+            memory: status::Memory {
+                limit: usage.limit,
+                charged: usage.charged,
+                in_use: usage.in_use,
+                reserved: usage.reserved,
+            },
+            portal,
+            luns: listed.collect(),
+            sessions,
+        }
+    }
+}
+
+fn session(info: &portal::SessionInfo) -> status::Session {
+    status::Session {
+        initiator: info.initiator.clone(),
+        target: info.target.clone().unwrap_or_else(|| "(discovery)".into()),
+        peer: info.peer.to_string(),
+        authenticated: info.authenticated,
+        header_digest: info.digests.0,
+        data_digest: info.digests.1,
+        age_seconds: info.since.elapsed().unwrap_or_default().as_secs(),
+    }
+}
+
+fn portal_figures(stats: &portal::Stats) -> status::Portal {
+    status::Portal {
+        pdus_in: stats.pdus_in,
+        pdus_out: stats.pdus_out,
+        rejects: stats.rejects,
+        digest_errors: stats.digest_errors,
+        logins: stats.logins,
+        login_failures: stats.login_failures.values().sum(),
+        bytes_copied: stats.bytes_copied,
+    }
+}
+
+fn wanted(config: &Config) -> BTreeMap<Place, Spec> {
+    let places = config.targets.iter().flat_map(|(target, settings)| {
+        settings.luns.iter().filter_map(|(lun, name)| {
+            let disk = config.disks.get(name)?.clone();
+            Some((Place { target: target.clone(), lun: *lun }, Spec { name: name.clone(), disk }))
+        })
+    });
+    places.collect()
+}
+
+fn options(config: &Config) -> Options {
+    let limits = &config.limits;
+    let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    Options {
+        command_area: size(limits.command_area),
+        data_area: size(limits.data_area),
+        block: size(limits.block),
+        floor: size(limits.idle_floor),
+        largest_command: size(limits.largest_command),
+        ..Options::default()
+    }
+}
+
+/// What a reload cannot change.
+fn restart_notes(old: &Config, new: &Config) -> Vec<&'static str> {
+    let (a, b) = (&old.limits, &new.limits);
+    let sizes = (a.data_area, a.command_area, a.block, a.idle_floor, a.largest_command)
+        != (b.data_area, b.command_area, b.block, b.idle_floor, b.largest_command);
+    let portal =
+        (a.connections, a.sessions, a.login_timeout, a.nop_interval, a.nop_timeout, a.data_out_timeout)
+            != (
+                b.connections,
+                b.sessions,
+                b.login_timeout,
+                b.nop_interval,
+                b.nop_timeout,
+                b.data_out_timeout,
+            );
+    let changes = [
+        (old.listen != new.listen, "listen is read at start only; restart to change it"),
+        (old.admin != new.admin, "admin is read at start only; restart to change it"),
+        (old.reactors != new.reactors, "reactors is read at start only; restart to change it"),
+        (sizes, "the sizes in limits count for LUNs started from now on"),
+        (portal, "connections, sessions and login_timeout are read at start only; restart to change them"),
+    ];
+    changes.into_iter().filter_map(|(changed, note)| changed.then_some(note)).collect()
+}

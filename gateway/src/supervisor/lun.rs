@@ -1,0 +1,176 @@
+//! One LUN from its configuration to its lane: disk, ring, SCSI unit and port, put together and taken apart.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ring::{Options, Pool};
+use sha2::{Digest, Sha256};
+
+use super::stores::Opened;
+use crate::config;
+use crate::disk::Disk;
+use crate::lane::{self, LATENCY_BOUNDS, Lane};
+use crate::nexus::Table;
+use crate::portal::Port;
+use crate::reactor::Reactor;
+use crate::scsi::{self, opcode::Class};
+use crate::status;
+
+/// Where a LUN stands.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    /// Target's iSCSI name.
+    pub(super) target: String,
+    /// Number.
+    pub(super) lun: u16,
+}
+
+/// What is wanted at a place. Equal specifications need no change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Spec {
+    /// Name in the configuration.
+    pub(super) name: String,
+    /// The disk.
+    pub(super) disk: config::Disk,
+}
+
+/// What all LUNs share.
+#[derive(Clone)]
+pub(super) struct Surroundings {
+    pub(super) pool: Pool,
+    pub(super) nexuses: Arc<Table>,
+    pub(super) options: Options,
+    pub(super) qfull_timeout: Duration,
+}
+
+/// A LUN that serves.
+pub(super) struct Running {
+    disk: Option<Arc<dyn Disk>>,
+    lane: Lane,
+    port: Arc<Port>,
+}
+
+impl Running {
+    /// Starts a LUN on an open disk.
+    pub(super) fn start(
+        place: &Place,
+        spec: &Spec,
+        opened: Opened,
+        around: &Surroundings,
+        reactor: &Reactor,
+    ) -> Result<Self, String> {
+        let Opened { disk, unique } = opened;
+        let identity = identity(&spec.disk, &unique);
+        let settings = scsi::Settings {
+            lun: place.lun,
+            removable: spec.disk.removable,
+            write_protected: spec.disk.read_only,
+        };
+        let unit = scsi::Unit::new(
+            identity,
+            disk.geometry().clone(),
+            disk.size(),
+            Arc::clone(&around.nexuses),
+            settings,
+        );
+        Self::wire(format!("{} LUN {}", place.target, place.lun), unit, Some(disk), around, reactor)
+    }
+
+    /// Starts what answers for LUNs that do not exist.
+    pub(super) fn absent(around: &Surroundings, reactor: &Reactor) -> Result<Self, String> {
+        let unit = scsi::Unit::absent(Arc::clone(&around.nexuses));
+        let small = Options {
+            command_area: 64 << 10,
+            data_area: 4 << 20,
+            largest_command: 64 << 10,
+            ..around.options.clone()
+        };
+        let around = Surroundings { options: small, ..around.clone() };
+        Self::wire("absent LUNs".into(), unit, None, &around, reactor)
+    }
+
+    fn wire(
+        name: String,
+        unit: scsi::Unit,
+        disk: Option<Arc<dyn Disk>>,
+        around: &Surroundings,
+        reactor: &Reactor,
+    ) -> Result<Self, String> {
+        let (producer, consumer) =
+            ring::create(&around.options, &around.pool).map_err(|error| error.to_string())?;
+        let port = Port::new(producer, around.qfull_timeout);
+        let parts = lane::Parts {
+            name,
+            consumer,
+            unit,
+            disk: disk.clone(),
+            producer: Arc::clone(&port) as Arc<dyn ring::Doorbell>,
+        };
+        let lane = lane::start(reactor, parts);
+        port.connect_lane(lane.doorbell());
+        Ok(Self { disk, lane, port })
+    }
+
+    /// Where the portal delivers commands.
+    pub(super) fn port(&self) -> Arc<Port> {
+        Arc::clone(&self.port)
+    }
+
+    /// Finishes what has been taken on, then lets go of the disk.
+    pub(super) async fn stop(&self) {
+        self.lane.stop().await;
+        if let Some(disk) = self.disk.clone() {
+            // Closing waits for the store; a panic there has been reported by the panic hook.
+            let _ = tokio::task::spawn_blocking(move || disk.close()).await;
+        }
+    }
+
+    /// Adds this LUN's figures.
+    pub(super) fn report(&self, lun: &mut status::Lun) {
+        let (stats, area) = (self.lane.stats(), self.port.producer().usage());
+        if stats.corrupt || self.port.failed() {
+            lun.state = status::State::Failed("its ring was found corrupt; see the log".into());
+        }
+        lun.size = self.disk.as_ref().map_or(0, |disk| disk.size());
+        lun.in_flight = area.in_flight as u64;
+        lun.waiting = area.waiting as u64;
+        lun.data_area = area.data_area;
+        lun.data_area_backed = area.backed;
+        lun.data_area_in_use = area.in_use;
+        lun.commands = stats.answered;
+        lun.read_bytes = stats.bytes_read;
+        lun.written_bytes = stats.bytes_written;
+        lun.copied_bytes = stats.bytes_copied;
+        lun.errors = DISK_FAILURES.iter().map(|key| stats.sense_keys[usize::from(*key)]).sum();
+        for (class, latency) in Class::ALL.iter().zip(&stats.latency) {
+            let bounds =
+                LATENCY_BOUNDS.iter().map(|microseconds| *microseconds as f64 / 1e6).chain([f64::MAX]);
+            let buckets = bounds
+                .zip(&latency.buckets)
+                .map(|(seconds, count)| status::Bucket { seconds, count: *count });
+            let latency =
+                status::Latency { sum_seconds: latency.sum.as_secs_f64(), buckets: buckets.collect() };
+            lun.classes.insert(class.label().into(), latency);
+        }
+    }
+}
+
+/// Sense keys that say the disk has failed, not the command: NOT READY, MEDIUM ERROR, HARDWARE ERROR.
+const DISK_FAILURES: [u8; 3] = [2, 3, 4];
+
+/// What hosts know the disk by. It must never change while the same store is served: the names are made from the serial
+/// number when one is configured, else from what the store says is unique about it.
+fn identity(config: &config::Disk, unique: &str) -> scsi::Identity {
+    let serial = config.serial.clone().unwrap_or_else(|| {
+        let hash: [u8; 32] = Sha256::digest(unique.as_bytes()).into();
+        hash[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    });
+    let mut identity = scsi::Identity::from_serial(serial);
+    if let Some(vendor) = &config.vendor {
+        identity.vendor.clone_from(vendor);
+    }
+    if let Some(product) = &config.product {
+        identity.product.clone_from(product);
+    }
+    identity
+}

@@ -1,0 +1,191 @@
+//! Builds the gateway from its configuration, keeps it running, and takes it down in order.
+//!
+//! Nothing binds a port before the configuration is whole and the disks have been tried, so that an initiator never
+//! finds a target without its LUNs.
+
+mod app;
+mod directory;
+mod lun;
+mod memory;
+mod stores;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval};
+
+use self::app::App;
+use crate::admin;
+use crate::config::Config;
+use crate::control::{self, Asked, Command};
+use crate::metrics::Source;
+
+/// How long a start waits for disks before it lets initiators in without the slow ones.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How often a disk that did not open is tried again.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// Runs the gateway until SIGTERM or SIGINT. `file` is read again on SIGHUP and `rbdgate reload`; without one (the demo)
+/// a disk that does not open is an error. `ready` is called with the addresses once initiators
+/// can log in.
+pub fn run(config: Config, file: Option<PathBuf>, ready: impl FnOnce(&[SocketAddr])) -> anyhow::Result<()> {
+    raise_file_limit();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(serve(config, file.as_deref(), ready))
+}
+
+async fn serve(config: Config, file: Option<&Path>, ready: impl FnOnce(&[SocketAddr])) -> anyhow::Result<()> {
+    // Caught from the first moment, so that a signal during a slow start still ends it in order.
+    let mut signals = Signals::new()?;
+    let admin_config = config.admin.clone();
+    let mut app = tokio::select! {
+        app = App::start(config, PATIENCE) => app?,
+        () = signals.end() => return Ok(()),
+    };
+    if file.is_none()
+        && let Some(reason) = app.down().first()
+    {
+        let reason = reason.clone();
+        app.stop().await;
+        bail!(reason);
+    }
+    let shared = app.shared();
+    let source: Source = Arc::new(move || shared.status());
+    if let Some(listen) = admin_config.listen {
+        let listener =
+            admin::bind(listen).await.with_context(|| format!("admin.listen: cannot listen on {listen}"))?;
+        tokio::spawn(admin::serve(listener, Arc::clone(&source)));
+    }
+    let control = listen_for_requests(&admin_config.control);
+    ready(&app.addresses());
+    run_until_told(&mut app, file, &mut signals, control, &source).await;
+    tracing::info!("stopping");
+    tokio::select! {
+        () = app.stop() => tracing::info!("stopped"),
+        () = signals.end() => tracing::warn!("told again: leaving without waiting for what is in flight"),
+    }
+    Ok(())
+}
+
+async fn run_until_told(
+    app: &mut App,
+    file: Option<&Path>,
+    signals: &mut Signals,
+    mut control: mpsc::Receiver<Asked>,
+    source: &Source,
+) {
+    let mut second = interval(Duration::from_secs(1));
+    second.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut retry = interval(RETRY);
+    retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            signal = signals.next() => match signal {
+                Signal::End => return,
+                Signal::Reload => match reload(app, file).await {
+                    Ok(summary) => tracing::info!("{summary}"),
+                    Err(error) => tracing::warn!("not reloaded: {error:#}"),
+                },
+            },
+            Some(attempt) = app.opened() => app.finish(attempt),
+            Some(asked) = control.recv() => answer(asked, app, file, source).await,
+            _ = second.tick() => app.shrink_idle(),
+            _ = retry.tick() => app.open_missing(),
+        }
+    }
+}
+
+/// Takes requests in a task of its own. A gateway whose control socket cannot be made serves all the same.
+fn listen_for_requests(path: &Path) -> mpsc::Receiver<Asked> {
+    let (requests, inbox) = mpsc::channel(4);
+    match control::Server::bind(path) {
+        Ok(server) => {
+            tokio::spawn(async move {
+                loop {
+                    match server.next().await {
+                        Ok(asked) => {
+                            if requests.send(asked).await.is_err() {
+                                return;
+                            }
+                        }
+                        Err(error) => {
+                            tracing::warn!(%error, "control socket");
+                            tokio::time::sleep(Duration::from_secs(1)).await;
+                        }
+                    }
+                }
+            });
+        }
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "no control socket: status and reload cannot reach this gateway");
+        }
+    }
+    inbox
+}
+
+async fn answer(asked: Asked, app: &mut App, file: Option<&Path>, source: &Source) {
+    match asked.command {
+        Command::Status => asked.answer(Ok(source())).await,
+        Command::Reload => {
+            let result = reload(app, file).await;
+            asked.answer(result).await;
+        }
+    }
+}
+
+async fn reload(app: &mut App, file: Option<&Path>) -> anyhow::Result<String> {
+    let file = file.context("this gateway has no configuration file; it is a demo")?;
+    let config = Config::load(file).context("nothing was changed")?;
+    Ok(app.reload(config).await)
+}
+
+struct Signals {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+    hangup: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.terminate.recv() => Signal::End,
+            _ = self.interrupt.recv() => Signal::End,
+            _ = self.hangup.recv() => Signal::Reload,
+        }
+    }
+
+    /// Until the end is asked for; a reload before the start is done has nothing to do.
+    async fn end(&mut self) {
+        while self.next().await == Signal::Reload {}
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Signal {
+    End,
+    Reload,
+}
+
+/// Every session is a descriptor: take as many as the system lets us.
+fn raise_file_limit() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+        && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
+    {
+        tracing::debug!(%error, "the limit of open files stays at {soft}");
+    }
+}

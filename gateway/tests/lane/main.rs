@@ -1,0 +1,9 @@
+//! Lanes driven through their rings, over the local disks: real producer, real engine, real stores.
+
+#![expect(clippy::unwrap_used, reason = "a test")]
+
+mod commands;
+mod corrupt;
+mod data_area;
+mod driver;
+mod tasks;

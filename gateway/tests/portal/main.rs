@@ -1,0 +1,11 @@
+//! The portal over real TCP: a test initiator that does right and wrong, libiscsi's tools, devices that answer when told.
+
+mod data;
+mod discovery;
+mod kit;
+mod logins;
+mod malformed;
+mod management;
+mod memory;
+mod sessions;
+mod tools;
