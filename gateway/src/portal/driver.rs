@@ -335,9 +335,11 @@ async fn run(established: Established, socket: &Socket, peer: SocketAddr) {
                 target.access.grant(&session.initiator).map(|grant| grant.view.clone()).unwrap_or_default();
             let producer = target.absent.producer();
             let unit = negotiated.unsolicited(usize::MAX).next_multiple_of(producer.block());
-            let pool = producer.pool().clone();
             let depth = target.parameters.queue_depth;
-            (Luns::new(target, &view, &inbox), Window::new(stat_sn, exp_cmd_sn, depth, unit, Some(pool)))
+            (
+                Luns::new(target, &view, &inbox),
+                Window::new(stat_sn, exp_cmd_sn, depth, unit, Some(producer.pool())),
+            )
         }
         None => (Luns::default(), Window::new(stat_sn, exp_cmd_sn, 4, 0, None)),
     };

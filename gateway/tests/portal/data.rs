@@ -268,9 +268,9 @@ fn wrong_data_sequences_fail_their_command_and_nothing_of_it_is_written() {
     let keys = [("InitialR2T", "Yes"), ("ImmediateData", "No")];
     let mut initiator = Initiator::session_with(bench.address, TARGET, &keys);
     let data = pattern(3, 1024);
-    let cases: [(u32, u32, usize, (u8, u8, u8)); 4] = [
+    let cases = [
         // DataSN, offset, length
-        (7, 0, 1024, (0x0b, 0x47, 5)),
+        (7u32, 0u32, 1024usize, (0x0b, 0x47, 5)),
         (0, 512, 512, (0x0b, 0x47, 5)),
         (0, 0, 512, (0x0b, 0x0c, 0x0d)),
         (0, 0, 1536, (0x0b, 0x0c, 0x0d)),
