@@ -254,6 +254,7 @@ impl Connection {
         if let Some(grant) = target.access.grant(&self.session.initiator) {
             self.luns.retarget(&target, &grant.view, &self.inbox);
         }
+        self.parameters = target.parameters.clone();
         self.session.target = Some(target);
         self.set_tick();
     }
