@@ -2,6 +2,8 @@
 
 #[path = "../../rbd/tests/ceph/bench.rs"]
 mod bench;
+#[path = "rbd_disk/data_area.rs"]
+mod data_area;
 #[path = "rbd_disk/fencing.rs"]
 mod fencing;
 #[path = "rbd_disk/inbox.rs"]

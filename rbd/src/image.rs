@@ -42,7 +42,7 @@ pub struct Snapshot {
     pub name: String,
 }
 
-/// Called with the new size in bytes, on a librbd thread.
+/// Called with the new size in bytes, on a librbd thread. It must not block, nor register another listener.
 pub type ResizeListener = Box<dyn Fn(u64) + Send + Sync>;
 
 /// What the update watch and the data path share with the image.
@@ -50,7 +50,16 @@ pub type ResizeListener = Box<dyn Fn(u64) + Send + Sync>;
 struct Shared {
     /// Bytes, as last seen.
     size: AtomicU64,
-    listener: Mutex<Option<ResizeListener>>,
+    /// Numbers the looks at librbd's size, see [`look`](Self::look).
+    looks: AtomicU64,
+    listener: Mutex<Listener>,
+}
+
+#[derive(Default)]
+struct Listener {
+    call: Option<ResizeListener>,
+    /// The latest look that has been noted.
+    noted: u64,
 }
 
 /// An open image. Dropping it closes it, see the module's text.
@@ -129,7 +138,7 @@ impl Pool {
             image.watch_resize()?;
         }
         // After watching, so that no resize falls between.
-        image.size()?;
+        image.call(Op::Inspect, |handle| image.shared.look(handle))?;
         Ok(image)
     }
 }
@@ -138,11 +147,6 @@ impl Image {
     /// `pool/image`.
     pub fn label(&self) -> &str {
         &self.label
-    }
-
-    /// The same, to keep.
-    pub fn label_shared(&self) -> Arc<str> {
-        Arc::clone(&self.label)
     }
 
     /// The pool it is in.
@@ -186,10 +190,8 @@ impl Image {
         let (shared, handle) = (Arc::clone(&self.shared), self.handle.clone());
         let watch = self.call(Op::Inspect, |image| {
             image.watch_updates(Box::new(move || {
-                // A failure means the image is going away; the next look at its size will say so.
-                if let Some(Ok(size)) = handle.as_ref().map(|handle| handle.size()) {
-                    shared.seen(size);
-                }
+                // A failure means the image is going away; every operation on it will say so.
+                let _ = handle.as_ref().map(|handle| shared.look(handle));
             }))
         })?;
         self.watch = Some(watch);
@@ -198,9 +200,7 @@ impl Image {
 
     /// Size now, in bytes, as librbd knows it.
     pub fn size(&self) -> Result<u64, Error> {
-        let size = self.call(Op::Inspect, ImageHandle::size)?;
-        self.shared.seen(size);
-        Ok(size)
+        self.call(Op::Inspect, ImageHandle::size)
     }
 
     /// Size as last seen, without asking librbd. Follows a resize elsewhere by its notice.
@@ -210,13 +210,13 @@ impl Image {
 
     /// Registers who is told that the size has changed, here or elsewhere. One listener; the last one counts.
     pub fn on_resize(&self, listener: ResizeListener) {
-        *self.shared.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(listener);
+        self.shared.listener.lock().unwrap_or_else(PoisonError::into_inner).call = Some(listener);
     }
 
     /// Changes the size. Blocks. Without `shrink` a smaller size is refused.
     pub fn resize(&self, size: u64, shrink: bool) -> Result<(), Error> {
         self.call(Op::Alter, |image| image.resize(size, shrink))?;
-        self.size().map(drop)
+        self.call(Op::Inspect, |image| self.shared.look(image))
     }
 
     /// Bytes per object.
@@ -374,13 +374,23 @@ impl Drop for Image {
 }
 
 impl Shared {
-    /// Notes a size, and tells the listener when it is another one.
-    fn seen(&self, size: u64) {
-        if self.size.swap(size, Ordering::AcqRel) == size {
-            return;
+    /// Asks librbd for the size, notes it, and tells the listener when it is another one.
+    ///
+    /// Looks may overlap. One that began before another has nothing newer to say and is forgotten, so that a size read
+    /// before a resize never replaces the one that the resize's own notice brought.
+    fn look(&self, handle: &ImageHandle) -> Result<(), Errno> {
+        let look = self.looks.fetch_add(1, Ordering::AcqRel) + 1;
+        let size = handle.size()?;
+        let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        if look < listener.noted {
+            return Ok(());
         }
-        if let Some(listener) = &*self.listener.lock().unwrap_or_else(PoisonError::into_inner) {
-            listener(size);
+        listener.noted = look;
+        if self.size.swap(size, Ordering::AcqRel) != size
+            && let Some(call) = &listener.call
+        {
+            call(size);
         }
+        Ok(())
     }
 }

@@ -1,12 +1,7 @@
 //! What the ring itself costs: nanoseconds per command and per allocation, printed.
 //!
 //! `cargo bench -p rbdgate-ring`
-#![expect(
-    clippy::print_stdout,
-    clippy::expect_used,
-    missing_docs,
-    reason = "a benchmark prints, and stops at once"
-)]
+#![expect(clippy::print_stdout, clippy::expect_used, reason = "a benchmark prints, and stops at once")]
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -65,14 +60,14 @@ fn commands(len: usize, depth: usize) -> impl FnMut() {
             let request = Request { cdb: &CDB, nexus: Nexus::new(1, 0), data, context };
             producer.push(request).expect("room");
         }
-        black_box(producer.publish());
+        let _ = black_box(producer.publish());
         while let Ok(Entry::Command(command)) = consumer.next() {
             commands.push(command);
         }
         for command in commands.drain(..) {
             consumer.complete(command, Response::good());
         }
-        black_box(consumer.commit());
+        let _ = black_box(consumer.commit());
         let reaped = producer.reap(|completion| drop(black_box(completion))).expect("a sound ring");
         assert_eq!(reaped, depth);
     }

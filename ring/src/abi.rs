@@ -98,8 +98,8 @@ pub struct CommandRequest {
     pub cdb_off: u64,
     /// `__pad1`: zero from the kernel; this crate's producer puts the [`Nexus`](crate::Nexus) here.
     pub nexus: u64,
-    /// `__pad2`: zero.
-    pub pad2: u64,
+    /// `__pad2`: zero from the kernel; this crate's producer puts the [`Direction`](crate::Direction) into the low half.
+    pub direction: u64,
 }
 
 /// `struct tcmu_cmd_entry`, response view.
@@ -180,7 +180,7 @@ const _: () = {
     assert!(offset_of!(CommandRequest, iov_dif_cnt) == 16);
     assert!(offset_of!(CommandRequest, cdb_off) == 24);
     assert!(offset_of!(CommandRequest, nexus) == 32);
-    assert!(offset_of!(CommandRequest, pad2) == 40);
+    assert!(offset_of!(CommandRequest, direction) == 40);
     assert!(size_of::<CommandResponse>() == 112);
     assert!(offset_of!(CommandResponse, scsi_status) == 8);
     assert!(offset_of!(CommandResponse, read_len) == 12);

@@ -4,6 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::Direction;
 use crate::area::{Area, Held};
 
 /// Exclusively owned blocks of one LUN's data area; dropping it frees them. `Extent::default()` is empty.
@@ -16,6 +17,7 @@ pub struct Extent {
     area: Option<Arc<Area>>,
     held: Held,
     len: usize,
+    direction: Direction,
 }
 
 impl Extent {
@@ -24,7 +26,7 @@ impl Extent {
         if len == 0 {
             return Self::default();
         }
-        Self { held: area.take(len), area: Some(Arc::clone(area)), len }
+        Self { held: area.take(len), area: Some(Arc::clone(area)), len, direction: Direction::Unknown }
     }
 
     /// Bytes asked for (not rounded up to blocks).
@@ -69,6 +71,16 @@ impl Extent {
         if let Some(area) = &self.area {
             self.held.iter_mut().for_each(|run| run.bytes_mut(&area.mapping).fill(0));
         }
+    }
+
+    /// Says which way the bytes will be carried; the ring entry tells the consumer.
+    pub fn set_direction(&mut self, direction: Direction) {
+        self.direction = direction;
+    }
+
+    /// Which way the bytes will be carried.
+    pub fn direction(&self) -> Direction {
+        self.direction
     }
 
     /// Contiguous pieces, as the ring entry will carry them.

@@ -1,4 +1,5 @@
 //! A ring between two processes, and one that a third party writes into while it runs.
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};

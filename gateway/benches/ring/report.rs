@@ -4,44 +4,54 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use crate::rig::Figures;
 
-/// Medians of one cell of the main experiment: the same load on three layouts.
+/// One cell of the main experiment: the same load on three layouts, round by round.
 #[derive(Debug)]
 pub(crate) struct Cell {
     pub(crate) write: bool,
     pub(crate) size: usize,
     pub(crate) jobs: usize,
-    pub(crate) fixed: Figures,
-    pub(crate) dynamic: Figures,
-    pub(crate) preallocated: Figures,
-    /// Dynamic to fixed: the median of the rounds' own ratios, as a slow moment of the machine meets all layouts of a round.
-    pub(crate) to_fixed: f64,
-    /// Dynamic to preallocated, likewise.
-    pub(crate) to_preallocated: f64,
+    /// Fixed, dynamic, preallocated.
+    pub(crate) rounds: [Vec<Figures>; 3],
 }
 
 impl Cell {
-    /// Medians of the rounds.
-    pub(crate) fn new(write: bool, size: usize, jobs: usize, rounds: &[Vec<Figures>; 3]) -> Self {
-        let [fixed, dynamic, preallocated] = rounds;
-        let ratio = |to: &[Figures]| {
-            middle(dynamic.iter().zip(to).map(|(dynamic, to)| dynamic.rate / to.rate).collect())
-        };
-        Self {
-            write,
-            size,
-            jobs,
-            to_fixed: ratio(fixed),
-            to_preallocated: ratio(preallocated),
-            fixed: median(fixed),
-            dynamic: median(dynamic),
-            preallocated: median(preallocated),
-        }
+    pub(crate) fn new(write: bool, size: usize, jobs: usize) -> Self {
+        Self { write, size, jobs, rounds: Default::default() }
+    }
+
+    /// Dynamic to fixed: the median of the rounds' own ratios, as a slow moment of the machine meets a whole round.
+    fn to_fixed(&self) -> f64 {
+        self.ratio(0)
+    }
+
+    /// Dynamic to preallocated, likewise.
+    fn to_preallocated(&self) -> f64 {
+        self.ratio(2)
+    }
+
+    fn ratio(&self, to: usize) -> f64 {
+        middle(
+            self.rounds[1].iter().zip(&self.rounds[to]).map(|(dynamic, to)| dynamic.rate / to.rate).collect(),
+        )
+    }
+
+    /// Medians: fixed, dynamic, preallocated.
+    fn figures(&self) -> [Figures; 3] {
+        [0, 1, 2].map(|layout| median(&self.rounds[layout]))
     }
 
     fn memory(&self) -> f64 {
-        self.dynamic.resident as f64 / self.preallocated.resident as f64
+        let [_, dynamic, preallocated] = self.figures();
+        dynamic.resident as f64 / preallocated.resident as f64
+    }
+
+    /// What is asked of every cell.
+    pub(crate) fn holds(&self) -> bool {
+        self.to_fixed() >= 1.0 && self.to_preallocated() >= LEAST_OF_PREALLOCATED
     }
 }
+
+const LEAST_OF_PREALLOCATED: f64 = 0.97;
 
 fn middle(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
@@ -89,17 +99,18 @@ pub(crate) fn main_table(cells: &[Cell]) -> Table {
     table(
         &header,
         cells.iter().map(|cell| {
+            let [fixed, dynamic, preallocated] = cell.figures();
             vec![
                 format!("{:>3} KiB {}", cell.size >> 10, verb(cell.write)),
                 cell.jobs.to_string(),
-                rate(&cell.fixed),
-                rate(&cell.dynamic),
-                rate(&cell.preallocated),
-                format!("{:.2}", cell.to_fixed),
-                format!("{:.3}", cell.to_preallocated),
-                resident(&cell.fixed),
-                resident(&cell.dynamic),
-                resident(&cell.preallocated),
+                rate(&fixed),
+                rate(&dynamic),
+                rate(&preallocated),
+                format!("{:.2}", cell.to_fixed()),
+                format!("{:.3}", cell.to_preallocated()),
+                resident(&fixed),
+                resident(&dynamic),
+                resident(&preallocated),
             ]
         }),
     )
@@ -132,7 +143,7 @@ pub(crate) fn verdicts(cells: &[Cell], slow: &[(bool, Figures, Figures)]) -> Vec
         if let Some(cell) =
             cells.iter().find(|cell| cell.write == write && cell.size == 256 << 10 && cell.jobs == 1)
         {
-            let ratio = cell.to_fixed;
+            let ratio = cell.to_fixed();
             let what = format!(
                 "256 KiB {}s, one job: {ratio:.2} times the fixed ring (at least {least})",
                 verb(write)
@@ -141,14 +152,14 @@ pub(crate) fn verdicts(cells: &[Cell], slow: &[(bool, Figures, Figures)]) -> Vec
         }
     }
     let least = |of: fn(&Cell) -> f64| cells.iter().map(of).fold(f64::INFINITY, f64::min);
-    let slower = least(|cell| cell.to_fixed);
+    let slower = least(Cell::to_fixed);
     verdicts.push((
         slower >= 1.0,
         format!("no cell is slower than the fixed ring: at least {slower:.2} times it"),
     ));
-    let behind = least(|cell| cell.to_preallocated);
+    let behind = least(Cell::to_preallocated);
     verdicts.push((
-        behind >= 0.97,
+        behind >= LEAST_OF_PREALLOCATED,
         format!("every cell reaches {behind:.3} of the preallocated area (at least 0.97)"),
     ));
     let memory = cells.iter().map(Cell::memory).fold(0.0, f64::max);

@@ -16,7 +16,7 @@ use super::ranges::{Claim, Ranges};
 use super::{Parts, Shared, UNCHANGED};
 use crate::disk::{Buffer, Completer, Completion, CompletionQueue, Disk, Error, Operation, Request};
 use crate::scsi::opcode::{self, Class};
-use crate::scsi::{Continuation, Data, DataIn, Io, Memory, Reply, Step, Unit};
+use crate::scsi::{Continuation, Data, DataIn, Direction, Io, Memory, Reply, Step, Unit};
 
 /// Commands taken in one turn, so that lanes of one reactor share it.
 const BATCH: usize = 64;
@@ -45,19 +45,27 @@ pub(super) struct Pump {
 }
 
 /// A command's buffer as the engine sees it.
-struct View<'a>(&'a Segments);
+struct View<'a>(&'a Command);
 
 impl Data for View<'_> {
     fn len(&self) -> usize {
-        self.0.len()
+        self.0.data().len()
+    }
+
+    fn direction(&self) -> Direction {
+        match self.0.direction() {
+            ring::Direction::Unknown => Direction::Unknown,
+            ring::Direction::In => Direction::In,
+            ring::Direction::Out => Direction::Out,
+        }
     }
 
     fn copy_out(&self, offset: usize, into: &mut [u8]) {
-        self.0.copy_out(offset, into);
+        self.0.data().copy_out(offset, into);
     }
 
     fn compare(&self, offset: usize, with: &[u8]) -> Result<(), usize> {
-        self.0.compare(offset, with)
+        self.0.data().compare(offset, with)
     }
 }
 
@@ -169,7 +177,7 @@ impl Pump {
     fn begin(&mut self, command: Command) {
         let code = command.cdb().first().copied().unwrap_or_default();
         self.shared.figures.commands[usize::from(code)].add(1);
-        match self.unit.execute(command.cdb(), command.nexus(), &View(command.data())) {
+        match self.unit.execute(command.cdb(), command.nexus(), &View(&command)) {
             Step::Done(reply) => self.answer(command, reply, self.now, Moved::default()),
             Step::Io { io, exclusive, then } => {
                 let place = self.inflight.insert(Flight {
@@ -266,7 +274,7 @@ impl Pump {
         let step = match flight.then.take() {
             Some(then) if !flight.aborted => {
                 let mut results = std::mem::take(&mut flight.results);
-                self.unit.resume(then, &mut results, &View(flight.command.data()))
+                self.unit.resume(then, &mut results, &View(&flight.command))
             }
             _ => {
                 self.end_aborted(place);

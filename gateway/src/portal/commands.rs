@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use ring::{AllocateError, Completion, Extent, RejectedReason, Request};
+use ring::{AllocateError, Completion, Direction, Extent, RejectedReason, Request};
 use smallvec::SmallVec;
 
 use super::conn::{Connection, Delivery, Incoming};
@@ -241,6 +241,8 @@ impl Connection {
             serial: key.serial,
             _guard: guard,
         };
+        // A buffer that the initiator did not fill is room, whatever the CDB says.
+        task.extent.set_direction(if task.write { Direction::Out } else { Direction::In });
         let request = Request {
             cdb: &task.cdb,
             nexus: self.inbox.nexus(),

@@ -52,7 +52,8 @@ fn a_corrupt_ring_takes_its_lane_down_after_what_is_in_flight_and_no_other() {
 fn any_head_at_all_is_either_taken_or_called_corrupt() {
     let reactors = reactors(1);
     for head in [1, 8, 0x40, 0xffff_fff8, u32::MAX, 8 << 20] {
-        let mut driver = Driver::start(reactors.pick(), Arc::new(Memory::new(1 << 20, 512)), &Setup::default());
+        let mut driver =
+            Driver::start(reactors.pick(), Arc::new(Memory::new(1 << 20, 512)), &Setup::default());
         assert_eq!(driver.put(&write_16(0, 1), &[1; 512]).status, GOOD);
         scribble(&driver, head);
         eventually("the lane notices", || driver.lane.stats().corrupt);

@@ -77,6 +77,22 @@ fn ceph_a_fenced_disk_answers_fenced_and_its_client_is_not_used_again() {
 }
 
 #[test]
+fn ceph_disks_of_a_fenced_client_fall_together_and_a_question_notices_too() {
+    let (name, clients) = (unique("fence"), Clients::default());
+    let mut asked = Bench::over(RbdDisk::open_with(&spec(&name, Some(MIB)), &clients).unwrap());
+    let mut idle = Bench::over(RbdDisk::open_with(&spec(&unique("fence"), Some(MIB)), &clients).unwrap());
+    let address = asked.disk.client().cluster().address().unwrap();
+    other(&name).fence(&address).unwrap();
+    let question = Request::Allocation { offset: 0, len: MIB, limit: 4 };
+    bench::eventually("the question is answered so", || {
+        let question = Request::Allocation { offset: 0, len: MIB, limit: 4 };
+        matches!(asked.run(question), Err(Error::Fenced))
+    });
+    assert_eq!(asked.run(question).unwrap_err(), Error::Fenced);
+    assert_eq!(idle.read(0, 512), Err(Error::Fenced));
+}
+
+#[test]
 fn ceph_writes_in_flight_when_the_fence_falls_all_end() {
     let name = unique("fence");
     let mut disk = Bench::over(open(&spec(&name, Some(64 * MIB))).unwrap());

@@ -67,8 +67,8 @@ impl Consumer {
         if len < u64::from(abi::MAILBOX_LEN) {
             return Err(OpenError::Layout { cmdr_off: 0, cmdr_size: 0, len });
         }
-        let size = usize::try_from(len).map_err(|_| OpenError::Memory(io::ErrorKind::FileTooLarge.into()))?;
-        Self::over(Arc::new(Mapping::new(file, size).map_err(OpenError::Memory)?))
+        // `usize` has 64 bits (asserted in `abi`).
+        Self::over(Arc::new(Mapping::new(file, len as usize).map_err(OpenError::Memory)?))
     }
 
     /// The consuming end over a mapping; everything the mailbox says is read once and checked.

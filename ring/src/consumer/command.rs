@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::entry::Cdb;
 use super::response::Withheld;
-use crate::{Nexus, Segments};
+use crate::{Direction, Nexus, Segments};
 
 /// A SCSI command: a must-complete token. Owns its CDB and iovecs and keeps the mapping alive.
 ///
@@ -16,6 +16,7 @@ use crate::{Nexus, Segments};
 pub struct Command {
     pub(super) id: u16,
     pub(super) nexus: Nexus,
+    pub(super) direction: Direction,
     pub(super) cdb: Cdb,
     pub(super) data: Segments,
     pub(super) bidi_data: Segments,
@@ -32,6 +33,11 @@ impl Command {
     /// Who sent it; [`Nexus::UNKNOWN`] from the kernel.
     pub fn nexus(&self) -> Nexus {
         self.nexus
+    }
+
+    /// Which way its buffer is carried; [`Direction::Unknown`] from the kernel.
+    pub fn direction(&self) -> Direction {
+        self.direction
     }
 
     /// The CDB with its full length by opcode (SPC-4 4.2.5), zero-padded by the ring's rounding.

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::TaskManagement;
 use crate::abi::{self, cdb_len};
 use crate::protocol::Geometry;
-use crate::{Corrupt, Nexus, TaskManagementKind};
+use crate::{Corrupt, Direction, Nexus, TaskManagementKind};
 
 /// Most iovecs of one command: 256 MiB in single 4 KiB pages. Bounds what a peer can make us allocate.
 pub(crate) const MAX_IOVECS: u32 = 1 << 16;
@@ -20,6 +20,7 @@ pub(super) type Cdb = SmallVec<[u8; 16]>;
 pub(super) struct Parsed<'a> {
     pub(super) id: u16,
     pub(super) nexus: Nexus,
+    pub(super) direction: Direction,
     pub(super) cdb: Cdb,
     iovecs: &'a [[u32; 4]],
     data: usize,
@@ -78,7 +79,12 @@ pub(super) fn command<'a>(
     }
     let cdb = copy_cdb(words, at, ring, count as usize)?;
     let nexus = Nexus(long(words[8], words[9]));
-    Ok(Parsed { id: words[1] as u16, nexus, cdb, iovecs, data: words[2] as usize })
+    let direction = match words[10] {
+        1 => Direction::In,
+        2 => Direction::Out,
+        _ => Direction::Unknown,
+    };
+    Ok(Parsed { id: words[1] as u16, nexus, direction, cdb, iovecs, data: words[2] as usize })
 }
 
 /// The CDB with the length that its opcode has, cut at the end of the entry.

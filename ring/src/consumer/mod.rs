@@ -103,6 +103,7 @@ impl Consumer {
     }
 
     /// The next entry, as an owned snapshot; shared memory is not read again for it.
+    #[expect(clippy::should_implement_trait, reason = "no iterator: what is next may change after an error")]
     pub fn next(&mut self) -> Result<Entry, NextError> {
         if let Some(cause) = &self.corrupt {
             return Err(NextError::Corrupt(cause.clone()));
@@ -138,6 +139,7 @@ impl Consumer {
         Ok(Some(Entry::Command(Command {
             id: parsed.id,
             nexus: parsed.nexus,
+            direction: parsed.direction,
             data: Segments::new(Scatter::new(&self.mapping, parsed.data())),
             bidi_data,
             cdb: parsed.cdb,

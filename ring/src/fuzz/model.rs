@@ -75,7 +75,8 @@ pub fn model(script: &[u8]) {
         check(&pool, &luns);
     }
     for lun in &mut luns {
-        (lun.held.clear(), lun.waiting.clear());
+        lun.held.clear();
+        lun.waiting.clear();
         lun.run_dry();
         assert!(lun.in_flight.is_empty(), "lost: {:?}", lun.in_flight);
     }
@@ -196,7 +197,7 @@ impl Lun {
             0 => Extent::default(),
             held => self.held.swap_remove(script.below(held)),
         };
-        let (context, filled) = (self.next, script.byte() % 2 == 0);
+        let (context, filled) = (self.next, script.byte().is_multiple_of(2));
         let byte = self.byte(context);
         if filled {
             let mut slices = Vec::new();
@@ -243,7 +244,11 @@ impl Lun {
         let command = self.taken.swap_remove(script.below(self.taken.len()));
         let (context, sent) = self.sent(&command);
         let (len, filled) = (sent.len, sent.filled);
-        let put = if filled || script.byte() % 2 == 0 { len } else { script.below(len + 1) };
+        let put = match script.byte() % 4 {
+            1 if !filled => 0,
+            2 if !filled => script.below(len + 1),
+            _ => len,
+        };
         if filled {
             assert_eq!(
                 command.data().compare(0, &vec![self.byte(context); len]),
@@ -256,7 +261,7 @@ impl Lun {
         let transfer = (put < len).then_some(put);
         self.in_flight.get_mut(&context).expect("in flight").answered = Some(transfer);
         self.consumer.complete(command, Response { transfer, ..Response::good() });
-        if script.byte() % 2 == 0 {
+        if script.byte().is_multiple_of(2) {
             let _ = self.consumer.commit();
         }
     }

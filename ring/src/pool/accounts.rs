@@ -21,11 +21,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Weak;
 use std::task::Waker;
-use std::time::Instant;
+use std::time::Duration;
 
 use super::{CommandPages, PoolUsage, Tenant};
-use crate::AllocateError;
 use crate::area::Area;
+use crate::{AllocateError, clock};
+
+/// The page of the command area that stays; no page is smaller.
+const MAILBOX_PAGE: u64 = 4096;
 
 /// Order of arrival of waiting requests, over all LUNs.
 pub(crate) type Ticket = u64;
@@ -49,7 +52,7 @@ pub(super) struct Account {
     /// Waits for the pool (and not for its own area, nor for its share).
     contends: bool,
     queue: VecDeque<Ticket>,
-    pub(super) idle_since: Instant,
+    pub(super) idle_since: Duration,
     pub(super) blocks: Weak<Area>,
     pub(super) pages: Option<Weak<dyn CommandPages>>,
 }
@@ -115,6 +118,8 @@ pub(super) struct Accounts {
     contending: usize,
     pub(super) luns: Vec<Option<Account>>,
     count: u64,
+    /// Of them, preallocated ones.
+    fixed: u64,
     waiters: BTreeMap<Ticket, Waiter>,
     /// First waiting request of each LUN.
     heads: BTreeMap<Ticket, Tenant>,
@@ -137,6 +142,7 @@ impl Accounts {
             contending: 0,
             luns: Vec::new(),
             count: 0,
+            fixed: 0,
             waiters: BTreeMap::new(),
             heads: BTreeMap::new(),
             next_ticket: 0,
@@ -157,13 +163,14 @@ impl Accounts {
             fixed: terms.fixed,
             contends: false,
             queue: VecDeque::new(),
-            idle_since: Instant::now(),
+            idle_since: clock::now(),
             blocks: Weak::new(),
             pages: None,
         };
         self.charged += backed + terms.command;
         self.base += backed + terms.command;
         self.count += 1;
+        self.fixed += u64::from(terms.fixed);
         let free = self.luns.iter().position(Option::is_none).unwrap_or(self.luns.len());
         if free == self.luns.len() {
             self.luns.push(None);
@@ -183,6 +190,7 @@ impl Accounts {
         self.base -= account.command + if account.fixed { account.backed } else { 0 };
         self.reserves -= account.reserve;
         self.count -= 1;
+        self.fixed -= u64::from(account.fixed);
         self.set_reserves();
     }
 
@@ -256,7 +264,7 @@ impl Accounts {
         let before = account.held.min(account.reserve);
         account.held -= bytes;
         if account.held == 0 {
-            account.idle_since = Instant::now();
+            account.idle_since = clock::now();
         }
         let covered = before - account.held.min(account.reserve);
         let (active, fixed) = (account.is_active(), account.fixed);
@@ -375,7 +383,12 @@ impl Accounts {
 
     /// Serves the lines, oldest request first, and collects whom to wake.
     pub(super) fn dispatch(&mut self, wake: &mut Vec<Waker>) {
-        while !self.heads.is_empty() && self.serve_once(wake) {}
+        while !self.heads.is_empty() && self.has_room() && self.serve_once(wake) {}
+    }
+
+    /// False when a pass would serve nobody. Spares a look at every line whenever somebody frees a little.
+    fn has_room(&self) -> bool {
+        self.held == 0 || self.fixed > 0 || self.base + self.held < self.limit
     }
 
     /// One pass over the first request of every LUN; `true` when something was granted.
@@ -469,8 +482,13 @@ impl Account {
         self.held > 0 || !self.queue.is_empty()
     }
 
+    /// True when there may be memory to give back: blocks, or pages beside the mailbox'.
+    pub(super) fn may_shrink(&self) -> bool {
+        self.spare() > 0 || self.command > MAILBOX_PAGE
+    }
+
     /// Resident bytes that no command holds.
-    pub(super) fn spare(&self) -> u64 {
+    fn spare(&self) -> u64 {
         if self.fixed { 0 } else { (self.backed + self.pending).saturating_sub(self.held) }
     }
 }

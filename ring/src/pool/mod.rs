@@ -15,12 +15,12 @@ mod tests;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use self::accounts::Accounts;
 pub(crate) use self::accounts::{Terms, Ticket, Waiting};
-use crate::AllocateError;
 use crate::area::Area;
+use crate::{AllocateError, clock};
 
 /// One limit for all rings of the process. Cloning shares it.
 #[derive(Clone, Debug)]
@@ -122,6 +122,9 @@ pub(crate) trait CommandPages: Send + Sync + std::fmt::Debug {
     /// Gives back pages that hold no entry; with `only_quiet` only when nothing is in flight. Bytes freed.
     fn shrink(&self, only_quiet: bool) -> u64;
 }
+
+/// Whom to ask for a LUN's memory: its blocks, and its command area.
+type Memory = (Weak<Area>, Option<Weak<dyn CommandPages>>);
 
 /// What all handles share.
 #[derive(Debug)]
@@ -264,11 +267,13 @@ impl PoolShared {
             for (blocks, commands) in self.spare(idle) {
                 let accounts = self.lock();
                 let excess = accounts.excess();
+                // An idle LUN gives more than asked, so that the next one who asks need not come back here.
+                let wanted = if idle { excess + accounts.limit / 256 } else { excess };
                 drop(accounts);
                 if excess == 0 {
                     return;
                 }
-                let freed = blocks.upgrade().map_or(0, |area| area.shrink(excess, 0));
+                let freed = blocks.upgrade().map_or(0, |area| area.shrink(wanted, 0));
                 if pages
                     && freed < excess
                     && let Some(commands) = commands.and_then(|commands| commands.upgrade())
@@ -280,23 +285,22 @@ impl PoolShared {
     }
 
     /// LUNs that may have memory to spare, by whether they hold something.
-    fn spare(&self, idle: bool) -> Vec<(Weak<Area>, Option<Weak<dyn CommandPages>>)> {
+    fn spare(&self, idle: bool) -> Vec<Memory> {
         let accounts = self.lock();
-        let luns = accounts.luns.iter().flatten().filter(|account| (account.held == 0) == idle);
-        luns.map(|account| {
-            let blocks = if account.spare() > 0 { account.blocks.clone() } else { Weak::new() };
-            (blocks, account.pages.clone())
-        })
-        .collect()
+        let luns = accounts.luns.iter().flatten();
+        luns.filter(|account| (account.held == 0) == idle && account.may_shrink())
+            .map(|account| (account.blocks.clone(), account.pages.clone()))
+            .collect()
     }
 
     fn reclaim_idle(&self, idle: Duration) -> u64 {
-        let now = Instant::now();
+        let now = clock::now();
         let accounts = self.lock();
-        let quiet =
-            accounts.luns.iter().flatten().filter(|account| {
-                account.held == 0 && now.saturating_duration_since(account.idle_since) >= idle
-            });
+        let quiet = accounts
+            .luns
+            .iter()
+            .flatten()
+            .filter(|account| account.held == 0 && now.saturating_sub(account.idle_since) >= idle);
         let quiet: Vec<_> = quiet.map(|account| (account.blocks.clone(), account.pages.clone())).collect();
         drop(accounts);
         let mut freed = 0;

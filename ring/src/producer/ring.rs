@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::pages::Pages;
 use super::table::{InFlight, Table};
@@ -11,9 +11,9 @@ use super::{CommandId, Completion, Rejected, RejectedReason};
 use crate::abi;
 use crate::area::Area;
 use crate::consumer::MAX_IOVECS;
-use crate::protocol::{Geometry, Giver, NoRoom, Plan, command_len};
+use crate::protocol::{Geometry, Giver, Marks, NoRoom, Plan, command_len};
 use crate::shm::{Mapping, punch};
-use crate::{Corrupt, Extent, Nexus, TaskManagementKind};
+use crate::{Corrupt, Extent, Nexus, TaskManagementKind, clock};
 
 /// Longest CDB that SCSI has (SPC-4 4.2.5.1).
 const MAX_CDB: usize = 260;
@@ -34,7 +34,7 @@ pub(super) struct Ring<T> {
     /// Largest entry that was refused since room was last announced.
     wanted: usize,
     batch: Vec<Completion<T>>,
-    quiet_since: Instant,
+    quiet_since: Duration,
 }
 
 impl<T> Ring<T> {
@@ -51,7 +51,7 @@ impl<T> Ring<T> {
             room: Vec::new(),
             wanted: 0,
             batch: Vec::new(),
-            quiet_since: Instant::now(),
+            quiet_since: clock::now(),
         }
     }
 
@@ -67,7 +67,8 @@ impl<T> Ring<T> {
             Err(reason) => Err(Rejected { reason, data, context }),
             Ok((plan, id)) => {
                 self.touch(area, plan);
-                self.giver.write_command(plan, id, nexus.0, cdb, data.iovecs());
+                let marks = Marks { nexus, direction: data.direction() };
+                self.giver.write_command(plan, id, marks, cdb, data.iovecs());
                 self.pushed += 1;
                 self.table.insert(id, InFlight { data, context, serial: self.pushed });
                 Ok(id)
@@ -154,7 +155,7 @@ impl<T> Ring<T> {
             self.closed = Some(cause.clone());
         }
         if before > 0 && self.table.len() == 0 {
-            self.quiet_since = Instant::now();
+            self.quiet_since = clock::now();
         }
         if batch.is_empty() {
             self.batch = std::mem::take(&mut batch);
@@ -220,7 +221,7 @@ impl<T> Ring<T> {
     }
 
     pub(super) fn quiet_for(&self) -> Option<Duration> {
-        (self.table.len() == 0).then(|| self.quiet_since.elapsed())
+        (self.table.len() == 0).then(|| clock::now().saturating_sub(self.quiet_since))
     }
 
     /// Punches command-area pages that hold no entry. A well-behaved consumer reads only between tail and head; any

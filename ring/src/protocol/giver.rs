@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Geometry, Slot, mailbox};
-use crate::Corrupt;
 use crate::abi::{self, SENSE_LEN, op};
 use crate::shm::Words;
+use crate::{Corrupt, Direction, Nexus};
 
 /// SAM status CHECK CONDITION: the only one with sense data.
 const CHECK_CONDITION: u8 = 2;
@@ -61,6 +61,13 @@ pub(crate) fn command_len(iovecs: usize, cdb: usize) -> usize {
     base.max(abi::COMMAND_LEN as usize) + cdb.next_multiple_of(abi::ALIGN as usize)
 }
 
+/// What this crate's producer writes into the words that the kernel leaves zero.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Marks {
+    pub(crate) nexus: Nexus,
+    pub(crate) direction: Direction,
+}
+
 impl<M: Words> Giver<M> {
     /// Over a new ring: everything zero.
     pub(crate) fn new(memory: M, ring: Geometry) -> Self {
@@ -86,7 +93,7 @@ impl<M: Words> Giver<M> {
         &mut self,
         plan: Plan,
         id: u16,
-        nexus: u64,
+        marks: Marks,
         cdb: &[u8],
         iovecs: impl Iterator<Item = (u64, u64)>,
     ) {
@@ -109,7 +116,8 @@ impl<M: Words> Giver<M> {
         words[1] = u32::from(id);
         words[2] = count as u32;
         words[6] = cdb_off;
-        (words[8], words[9]) = (nexus as u32, (nexus >> 32) as u32);
+        (words[8], words[9]) = (marks.nexus.0 as u32, (marks.nexus.0 >> 32) as u32);
+        words[10] = marks.direction as u32;
         self.write(plan, &words, Slot::command(plan.len));
         self.scratch = words;
     }

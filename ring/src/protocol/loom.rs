@@ -8,8 +8,9 @@ use loom::sync::Arc;
 use loom::sync::atomic::AtomicU32;
 use loom::thread;
 
-use super::{Answer, Geometry, Giver, Taker, command_len};
+use super::{Answer, Geometry, Giver, Marks, Taker, command_len};
 use crate::shm::Words;
+use crate::{Direction, Nexus};
 
 /// Room for two entries of 120 bytes, and a filler at the end: no multiple of an entry.
 const RING: Geometry = Geometry { base: 128, size: 264 };
@@ -60,7 +61,8 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
 fn push(giver: &mut Giver<Arc<Memory>>, memory: &Memory, id: u16) -> bool {
     let Ok(plan) = giver.plan(command_len(0, 6)) else { return false };
     memory.store(DATA + u32::from(id) % 4 * 4, 0x100 + u32::from(id), Ordering::Relaxed);
-    giver.write_command(plan, id, u64::from(id) << 32, &[u8::try_from(id).unwrap(); 6], std::iter::empty());
+    let marks = Marks { nexus: Nexus(u64::from(id) << 32), direction: Direction::Unknown };
+    giver.write_command(plan, id, marks, &[u8::try_from(id).unwrap(); 6], std::iter::empty());
     giver.publish()
 }
 

@@ -21,7 +21,7 @@ mod taker;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use giver::{Giver, NoRoom, Plan, command_len};
+pub(crate) use giver::{Giver, Marks, NoRoom, Plan, command_len};
 pub(crate) use taker::{Answer, Taker};
 
 use crate::abi;

@@ -1,5 +1,9 @@
 //! One shared mapping: atomic words for the protocol, word-wise relaxed copies for bulk bytes.
 #![expect(unsafe_code, reason = "views memory that other processes write")]
+#![expect(
+    clippy::cast_ptr_alignment,
+    reason = "the base is page aligned, and offsets are asserted to be aligned"
+)]
 // UNSAFETY: every access is an atomic through a pointer that was checked against the mapping's fixed length; the
 // mapping lives as long as `self`, and its backing cannot shrink (sealed memfd, or the kernel's own uio region).
 
@@ -65,6 +69,7 @@ impl Mapping {
         self.base().wrapping_add(offset)
     }
 
+    #[inline]
     fn word(&self, offset: u32) -> &AtomicU32 {
         assert!(offset.is_multiple_of(4));
         let at = self.at(offset as usize, 4).cast::<AtomicU32>();
@@ -153,20 +158,24 @@ impl Mapping {
 }
 
 impl Words for Mapping {
+    #[inline]
     fn load(&self, offset: u32, order: Ordering) -> u32 {
         self.word(offset).load(order)
     }
 
+    #[inline]
     fn store(&self, offset: u32, value: u32, order: Ordering) {
         self.word(offset).store(value, order);
     }
 }
 
 impl<W: Words> Words for std::sync::Arc<W> {
+    #[inline]
     fn load(&self, offset: u32, order: Ordering) -> u32 {
         (**self).load(offset, order)
     }
 
+    #[inline]
     fn store(&self, offset: u32, value: u32, order: Ordering) {
         (**self).store(offset, value, order);
     }

@@ -51,8 +51,9 @@ impl Scatter {
         let mut first = 0;
         while first < rest.len() {
             let batch = &rest[first..rest.len().min(first + MAX_IOVECS)];
-            let at = i64::try_from(offset + done as u64)
-                .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+            let Ok(at) = i64::try_from(offset + done as u64) else {
+                return Err(io::Error::from(io::ErrorKind::InvalidInput));
+            };
             let moved = call(file, batch, at);
             let Ok(mut moved) = usize::try_from(moved) else {
                 let error = io::Error::last_os_error();

@@ -11,6 +11,7 @@ use std::thread;
 
 use rbd::Image;
 
+use super::clients::Fence;
 use crate::disk::request::append_extent;
 use crate::disk::{AllocationExtent, Completer, Error, Outcome};
 
@@ -19,6 +20,7 @@ const WINDOW: u64 = 16 << 30;
 
 struct Question {
     image: Arc<Image>,
+    fence: Arc<Fence>,
     range: Range<u64>,
     limit: usize,
     completer: Completer,
@@ -40,14 +42,21 @@ enum State {
 
 impl Surveyor {
     /// Answers later.
-    pub(super) fn survey(&self, image: Arc<Image>, range: Range<u64>, limit: usize, completer: Completer) {
-        let question = Question { image, range, limit, completer };
+    pub(super) fn survey(
+        &self,
+        image: Arc<Image>,
+        fence: Arc<Fence>,
+        range: Range<u64>,
+        limit: usize,
+        completer: Completer,
+    ) {
+        let question = Question { image, fence, range, limit, completer };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*state, State::Idle) {
             let (queue, questions) = mpsc::channel::<Question>();
             let spawned = thread::Builder::new().name("rbd-survey".into()).spawn(move || {
-                for Question { image, range, limit, completer } in questions {
-                    let result = answer(&image, range, limit);
+                for Question { image, fence, range, limit, completer } in questions {
+                    let result = answer(&image, &fence, range, limit);
                     // Before completing: who closes the disk waits for the image to be shared by nobody.
                     drop(image);
                     completer.complete(result.map(|extents| Outcome { extents }), None);
@@ -78,7 +87,12 @@ impl Surveyor {
 }
 
 /// The extents from the range's start on, as far as the limit and the window reach.
-fn answer(image: &Image, range: Range<u64>, limit: usize) -> Result<Vec<AllocationExtent>, Error> {
+fn answer(
+    image: &Image,
+    fence: &Fence,
+    range: Range<u64>,
+    limit: usize,
+) -> Result<Vec<AllocationExtent>, Error> {
     let range = range.start..range.end.min(range.start.saturating_add(WINDOW));
     let mut extents = Vec::new();
     let mut next = range.start;
@@ -90,7 +104,13 @@ fn answer(image: &Image, range: Range<u64>, limit: usize) -> Result<Vec<Allocati
         next = found.end;
         room
     });
-    looked.map_err(|error| if error.is_fenced() { Error::Fenced } else { Error::Io(error.errno.0) })?;
+    looked.map_err(|error| {
+        if !error.is_fenced() {
+            return Error::Io(error.errno.0);
+        }
+        fence.fall(error.errno);
+        Error::Fenced
+    })?;
     if room {
         // What does not fit any more is left out; an answer may end before its range does.
         append_extent(&mut extents, next..range.end, false, limit);

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
-use rbd::{Cluster, Config, ConnectError};
+use rbd::{Cluster, Config, ConnectError, Errno};
 
 /// A connected client, and whether it still counts.
 #[derive(Debug)]
@@ -29,14 +29,46 @@ impl Client {
         self.fenced.load(Ordering::Acquire)
     }
 
-    /// Notes that an operation was answered as a fenced client's are.
-    pub(super) fn set_fenced(&self, image: &str) {
+    /// Notes that an operation was answered as a blocklisted client's are.
+    fn set_fenced(&self) {
         if !self.fenced.swap(true, Ordering::AcqRel) {
             tracing::error!(
-                image,
                 client = self.cluster.instance_id(),
-                "fenced: nothing of this client lands any more"
+                "blocklisted: nothing that this client sends lands"
             );
+        }
+    }
+}
+
+/// What has become of one disk's right to write. A blocklist entry is the client's and so of all its disks; a
+/// lost lock is one image's.
+#[derive(Debug)]
+pub(super) struct Fence {
+    client: Arc<Client>,
+    lock_lost: AtomicBool,
+    image: String,
+}
+
+impl Fence {
+    pub(super) fn new(client: Arc<Client>, image: String) -> Self {
+        Self { client, lock_lost: AtomicBool::new(false), image }
+    }
+
+    pub(super) fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
+    /// No request of this disk can change the image any more.
+    pub(super) fn has_fallen(&self) -> bool {
+        self.lock_lost.load(Ordering::Acquire) || self.client.is_fenced()
+    }
+
+    /// Notes what an errno of a fenced image tells.
+    pub(super) fn fall(&self, errno: Errno) {
+        if errno.0 == libc::ESHUTDOWN {
+            self.client.set_fenced();
+        } else if !self.lock_lost.swap(true, Ordering::AcqRel) {
+            tracing::error!(image = self.image, %errno, "the exclusive lock is lost: this disk writes no more");
         }
     }
 }

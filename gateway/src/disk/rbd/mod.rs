@@ -11,7 +11,7 @@
 //! | Discard | `write_zeroes`, thin | frees what `discard` would free, and zeroes the rest of the range, which `discard` leaves as it was while reporting success; so LBPRZ=1 is true |
 //! | Allocation | `diff_iterate2` on a thread of the disk | it blocks |
 //!
-//! An image is written by one owner at a time; [`owner`] takes the exclusive lock and says who is in the way. When
+//! An image is written by one owner at a time; the module `owner` takes the exclusive lock and says who is in the way. When
 //! the lock or the client is lost, every later request answers [`Error::Fenced`]: this disk does not recover, a new one on
 //! a new client does.
 
@@ -30,6 +30,7 @@ use arc_swap::ArcSwapOption;
 use rbd::{Config, ConnectError, Features, Image, Kind, NewImage, Open, Pool};
 
 use self::allocation::Surveyor;
+use self::clients::Fence;
 pub use self::clients::{Client, Clients};
 use super::{Disk, Error, Geometry, Operation, Provisioning};
 
@@ -131,7 +132,7 @@ pub struct RbdDisk {
     /// `None` once closed. Swapped, not locked: submitting costs two atomics, and a completion that submits again from
     /// inside `submit` cannot lock itself out.
     image: ArcSwapOption<Image>,
-    client: Arc<Client>,
+    fence: Arc<Fence>,
     geometry: Geometry,
     surveyor: Surveyor,
     path: String,
@@ -179,7 +180,7 @@ impl RbdDisk {
         let unique = format!("rbd:{}/{}/{}", client.cluster().fsid()?, spec.pool_path(), image.id()?);
         Ok(Self {
             image: ArcSwapOption::from_pointee(image),
-            client,
+            fence: Arc::new(Fence::new(client, spec.path())),
             geometry,
             surveyor: Surveyor::default(),
             path: spec.path(),
@@ -194,7 +195,7 @@ impl RbdDisk {
 
     /// The client it uses, which others may share.
     pub fn client(&self) -> &Arc<Client> {
-        &self.client
+        self.fence.client()
     }
 }
 
@@ -277,14 +278,14 @@ impl Disk for RbdDisk {
         let guard = self.image.load();
         let refusal = match guard.as_ref() {
             None => Some(Error::NotReady),
-            Some(_) if self.client.is_fenced() => Some(Error::Fenced),
+            Some(_) if self.fence.has_fallen() => Some(Error::Fenced),
             Some(image) => {
                 let size = whole_blocks(image.known_size(), self.geometry.block_size);
                 request.admit(&self.geometry, size).err()
             }
         };
         match (guard.as_ref(), refusal) {
-            (Some(image), None) => operation::start(image, &self.client, &self.surveyor, request, completer),
+            (Some(image), None) => operation::start(image, &self.fence, &self.surveyor, request, completer),
             (_, refusal) => completer.complete(Err(refusal.unwrap_or(Error::NotReady)), request.into_owned()),
         }
     }
@@ -307,7 +308,7 @@ impl Disk for RbdDisk {
             return;
         };
         // In the order that loses nothing: what is in flight, what is in OSDs' memory, then the right to write.
-        if image.drain(PATIENCE) && !image.is_read_only() && !self.client.is_fenced() {
+        if image.drain(PATIENCE) && !image.is_read_only() && !self.fence.has_fallen() {
             self.let_go(&image);
         }
         if let Err(error) = image.close(PATIENCE) {

@@ -5,17 +5,16 @@ use std::sync::Arc;
 use rbd::{Bytes, Compared, Errno, Image, IoBuf, Kind};
 
 use super::allocation::Surveyor;
-use super::clients::Client;
+use super::clients::Fence;
 use super::segments::Area;
 use crate::disk::{Buffer, Completer, Error, Outcome, Request};
 
 /// What an operation needs when it ends. Not the image: the last owner of that waits for operations to end.
 struct End {
     completer: Completer,
-    client: Arc<Client>,
+    fence: Arc<Fence>,
     /// The image is open for writing, so `EROFS` means that its lock is gone.
     locked: bool,
-    path: Arc<str>,
 }
 
 impl End {
@@ -27,7 +26,7 @@ impl End {
     fn error(&self, errno: Errno) -> Error {
         let error = error(errno, self.locked);
         if error == Error::Fenced {
-            self.client.set_fenced(&self.path);
+            self.fence.fall(errno);
         }
         error
     }
@@ -49,13 +48,12 @@ fn error(errno: Errno, locked: bool) -> Error {
 /// Starts an admitted request. Never blocks.
 pub(super) fn start(
     image: &Arc<Image>,
-    client: &Arc<Client>,
+    fence: &Arc<Fence>,
     surveyor: &Surveyor,
     request: Request,
     completer: Completer,
 ) {
-    let end =
-        End { completer, client: Arc::clone(client), locked: image.has_locked(), path: image.label_shared() };
+    let end = End { completer, fence: Arc::clone(fence), locked: image.has_locked() };
     match request {
         Request::Read { offset, buffer: Buffer::Segments(segments) } => {
             read(image, offset, Area(segments), end, |_area| None);
@@ -88,8 +86,8 @@ pub(super) fn start(
         }
         Request::Flush => image.flush(move |result| end.finish(result, None)),
         Request::Allocation { offset, len, limit } => {
-            let End { completer, .. } = end;
-            surveyor.survey(Arc::clone(image), offset..offset + len, limit, completer);
+            let End { completer, fence, .. } = end;
+            surveyor.survey(Arc::clone(image), fence, offset..offset + len, limit, completer);
         }
     }
 }

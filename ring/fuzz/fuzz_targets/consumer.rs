@@ -1,0 +1,4 @@
+//! A consumer under a producer that writes any bytes.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|script: &[u8]| ring::fuzz::consumer(script));
