@@ -41,12 +41,15 @@ says() {
   [[ $said == *"$want"* ]] || { printf 'expected "%s", got:\n%s\n' "$want" "$said"; return 1; }
 }
 
-# within SECONDS COMMAND...: the command succeeds before the time is over.
+# within SECONDS COMMAND...: the command succeeds before the time is over. Says what it said last.
 within() {
-  local end=$((SECONDS + $1))
+  local end=$((SECONDS + $1)) said
   shift
-  until "$@"; do
-    [ $SECONDS -lt $end ] || return 1
+  until said=$("$@" 2>&1); do
+    if [ $SECONDS -ge $end ]; then
+      printf '%s\n' "$said"
+      return 1
+    fi
     sleep 0.2
   done
 }
@@ -122,7 +125,7 @@ http_get() { # PORT PATH
 
 # Sets CEPH_CONF: the cluster that RBDGATE_TEST_CEPH_CONF names, else one of the script's own.
 ceph_start() {
-  CEPH_CONF=${RBDGATE_TEST_CEPH_CONF:-}
+  CEPH_CONF=${RBDGATE_TEST_CEPH_CONF:-${own_ceph:+$own_ceph/ceph.conf}}
   if [ -z "$CEPH_CONF" ]; then
     "$here/ceph" up "$work/ceph" >/dev/null
     own_ceph=$work/ceph

@@ -17,11 +17,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ring::Completion;
 use smallvec::SmallVec;
 
+use super::alive::{Alive, Verdict};
 use super::inbox::{End, Event, Inbox, Ticket};
 use super::keys::Negotiated;
 use super::luns::Luns;
@@ -122,11 +123,7 @@ pub(crate) struct Connection {
     /// Close when everything queued is out.
     pub(super) closing: Option<End>,
     pub(super) logging_out: bool,
-    heard: Instant,
-    pinged: Option<Instant>,
-    blocked: bool,
-    next_tick: Instant,
-    tick: Duration,
+    alive: Alive,
     pub(super) now: Instant,
     pub(super) waker: Waker,
     completions: Vec<Completion<Ticket>>,
@@ -171,11 +168,7 @@ impl Connection {
             next_transfer_tag: 0,
             closing: None,
             logging_out: false,
-            heard: now,
-            pinged: None,
-            blocked: false,
-            next_tick: now,
-            tick: Duration::ZERO,
+            alive: Alive::new(now),
             now,
             waker: Waker::noop().clone(),
             completions: Vec::new(),
@@ -189,7 +182,7 @@ impl Connection {
 
     /// When [`Self::turn`] wants to be called although nothing has happened.
     pub(crate) fn next_tick(&self) -> Instant {
-        self.next_tick
+        self.alive.next_tick()
     }
 
     /// Does everything that can be done now.
@@ -212,7 +205,7 @@ impl Connection {
         }
         let more = self.receive(stream)?;
         self.publish();
-        if self.now >= self.next_tick {
+        if self.now >= self.alive.next_tick() {
             self.tick()?;
         }
         if self.window.refresh(self.tasks.len()) && self.transmit.is_empty() {
@@ -220,11 +213,7 @@ impl Connection {
         }
         let before = self.transmit.bytes;
         let done = self.transmit.run(stream, &mut self.window).map_err(|_broken| End::Socket)?;
-        if self.blocked && self.transmit.bytes > before {
-            // The peer makes room: it is alive.
-            self.heard = self.now;
-        }
-        self.blocked = !done;
+        self.alive.wrote(self.transmit.bytes > before, done, self.now);
         match self.closing {
             Some(end) if done => Ok(Turn::Ended(end)),
             _ if more && done => Ok(Turn::Again),
@@ -265,6 +254,7 @@ impl Connection {
         if let Some(grant) = target.access.grant(&self.session.initiator) {
             self.luns.retarget(&target, &grant.view, &self.inbox);
         }
+        self.parameters = target.parameters.clone();
         self.session.target = Some(target);
         self.set_tick();
     }
@@ -290,8 +280,7 @@ impl Connection {
             }
         };
         if pdus > 0 {
-            self.heard = self.now;
-            self.pinged = None;
+            self.alive.heard(self.now);
             self.shared.stats.received(pdus as u64);
         }
         result
@@ -465,39 +454,22 @@ impl Connection {
         }
     }
 
-    /// A quarter of the shortest timeout: precise enough, and nothing has to be armed per command.
     fn set_tick(&mut self) {
-        let mut shortest = Duration::from_secs(4);
         let ours =
             [self.parameters.nop_interval, self.parameters.nop_timeout, self.parameters.data_out_timeout];
         let queue = self.luns.iter_mut().map(|lun| lun.port.qfull_timeout());
-        for timeout in ours.into_iter().chain(queue).filter(|timeout| !timeout.is_zero()) {
-            shortest = shortest.min(timeout);
-        }
-        self.tick = (shortest / 4).max(Duration::from_millis(5));
-        self.next_tick = self.now + self.tick;
+        self.alive.set_tick(ours.into_iter().chain(queue), self.now);
     }
 
     fn tick(&mut self) -> Result<(), End> {
-        self.next_tick = self.now + self.tick;
         self.expire();
-        let interval = self.parameters.nop_interval;
-        if interval.is_zero() {
-            return Ok(());
-        }
-        match self.pinged {
-            Some(pinged)
-                if self.now.saturating_duration_since(pinged.max(self.heard))
-                    >= self.parameters.nop_timeout =>
-            {
-                Err(End::Silent)
-            }
-            None if self.now.saturating_duration_since(self.heard) >= interval => {
-                self.pinged = Some(self.now);
+        match self.alive.tick(&self.parameters, self.now) {
+            Verdict::Fine => Ok(()),
+            Verdict::Ask => {
                 self.send_ping();
                 Ok(())
             }
-            _ => Ok(()),
+            Verdict::Gone => Err(End::Silent),
         }
     }
 }

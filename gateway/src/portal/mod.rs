@@ -26,6 +26,7 @@
 //! * What a peer says never sizes an allocation beyond a fixed bound, and an unauthenticated peer holds next to nothing.
 //! * Error recovery level 0: what cannot be mended ends the connection, and only that connection.
 
+mod alive;
 mod commands;
 mod conn;
 mod control;
@@ -53,6 +54,8 @@ pub mod keys;
 pub mod login;
 pub mod names;
 pub mod pdu;
+#[cfg(any(test, fuzzing))]
+pub mod simulated;
 pub mod text;
 
 pub use inbox::{End, Ticket};

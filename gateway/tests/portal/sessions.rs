@@ -174,3 +174,28 @@ fn an_initiator_that_does_not_read_is_not_read_from_for_ever() {
     other.log_in(TARGET, &[]);
     assert_eq!(other.read(&[0; 6], 0).status, 0);
 }
+
+#[test]
+fn a_corrupt_ring_fails_its_lun_and_no_other_and_nobody_waits_for_it() {
+    let bench = Bench::with(Setup { luns: 2, ..Setup::default() });
+    let mut initiator = Initiator::session(bench.address, TARGET);
+    bench.devices[0].withhold();
+    let command = initiator.command(&write10(0, 1), false, true, 512);
+    initiator.send(command.encode(), &[], &[1; 512]);
+    bench.devices[0].wait_withheld(1);
+    // The owner writes nonsense over the tail of the ring (offset 64 of the mailbox).
+    let memory = std::fs::File::from(bench.producers[0].as_fd().try_clone_to_owned().unwrap());
+    std::os::unix::fs::FileExt::write_all_at(&memory, &0xffff_fff3u32.to_ne_bytes(), 64).unwrap();
+    bench.devices[0].bell().ring();
+    // NOT READY, MANUAL INTERVENTION REQUIRED, for what was in it and for what comes.
+    assert_eq!(initiator.finish(command.task_tag, &[]).sense(), Some((2, 4, 3)));
+    assert_eq!(initiator.read(&read10(0, 1), 512).sense(), Some((2, 4, 3)));
+    let mut other = initiator.command(&read10(0, 1), true, false, 512);
+    other.lun = 1 << 48;
+    initiator.send(other.encode(), &[], &[]);
+    assert_eq!(initiator.finish(other.task_tag, &[]).status, 0);
+    // Its writes never come back; a reset and a new login do not wait for them.
+    assert_eq!(initiator.manage(5, &command), 0);
+    let mut again = Initiator::session(bench.address, TARGET);
+    assert_eq!(again.read(&read10(0, 1), 512).sense(), Some((2, 4, 3)));
+}

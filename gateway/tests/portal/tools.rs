@@ -10,6 +10,7 @@ fn bench() -> Bench {
 }
 
 /// Runs a tool; `None` when it is not installed.
+#[expect(clippy::print_stderr, reason = "a skipped test says so")]
 fn run(tool: &str, arguments: &[&str]) -> Option<String> {
     let output = match Command::new("timeout").arg("60").arg(tool).args(arguments).output() {
         Ok(output) if output.status.code() != Some(127) => output,

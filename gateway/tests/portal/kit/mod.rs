@@ -15,7 +15,7 @@ use rbdgate::nexus;
 use rbdgate::portal::{Access, Directory, Grant, Limits, Parameters, Port, Server, Target, Ticket};
 use rbdgate::reactor::Reactors;
 use rbdgate::scsi::{Identity, Settings, Unit};
-use ring::{Consumer, Options, Pool};
+use ring::{Consumer, Options, Pool, Producer};
 
 use device::Device;
 
@@ -64,10 +64,11 @@ pub(crate) struct Bench {
     pub(crate) server: Option<Server>,
     pub(crate) address: SocketAddr,
     pub(crate) devices: Vec<Device>,
-    pub(crate) ports: Vec<Arc<Port>>,
+    pub(crate) producers: Vec<Producer<Ticket>>,
     pub(crate) pool: Pool,
     pub(crate) nexuses: Arc<nexus::Table>,
-    pub(crate) reactors: Arc<Reactors>,
+    /// Outlives everything that runs on it.
+    _reactors: Arc<Reactors>,
     pub(crate) directory: Directory,
     pub(crate) lanes: Vec<Lane>,
 }
@@ -81,10 +82,11 @@ impl Bench {
         let reactors = Reactors::start(setup.reactors).unwrap();
         let pool = Pool::new(setup.pool);
         let nexuses = nexus::Table::new();
-        let (mut devices, mut lanes) = (Vec::new(), Vec::new());
+        let (mut devices, mut lanes, mut producers) = (Vec::new(), Vec::new(), Vec::new());
         let mut port = |number: Option<u16>| {
             let (producer, consumer) = ring::create::<Ticket>(&setup.options, &pool).unwrap();
-            let port = Port::new(producer, setup.qfull_timeout);
+            let port = Port::new(producer.clone(), setup.qfull_timeout);
+            producers.push(producer);
             if setup.lanes {
                 let disk = number.map(|_| setup.disk.clone().unwrap_or_else(|| memory(setup.blocks)));
                 let parts = parts(consumer, number, disk, &nexuses, port.clone());
@@ -119,7 +121,17 @@ impl Bench {
         let server =
             Server::bind(&setup.listen, directory.clone(), nexuses.clone(), &reactors, setup.limits).unwrap();
         let address = server.addresses()[0];
-        Self { server: Some(server), address, devices, ports, pool, nexuses, reactors, directory, lanes }
+        Self {
+            server: Some(server),
+            address,
+            devices,
+            producers,
+            pool,
+            nexuses,
+            _reactors: reactors,
+            directory,
+            lanes,
+        }
     }
 
     pub(crate) fn server(&self) -> &Server {
