@@ -1,8 +1,8 @@
 //! iSCSI protocol data units (RFC 7143 section 11): the 48-byte basic header segment and one struct per opcode.
 //!
 //! Vocabulary: the *header* is the BHS; *AHS* are additional header segments; the *data segment* follows them. A struct
-//! here is a view of the header alone: lengths and the data segment are the framing's business ([`super::receive`],
-//! [`super::transmit`]). Decoding never fails: a field that holds a value unknown here keeps it, and whoever acts on
+//! here is a view of the header alone: lengths and the data segment are the framing's business (`receive`,
+//! `transmit`). Decoding never fails: a field that holds a value unknown here keeps it, and whoever acts on
 //! the field decides what it means. Encoding and decoding come from one field table per PDU, so they cannot disagree.
 
 mod initiator;
