@@ -183,7 +183,7 @@ fn of_many_compare_and_writes_on_one_block_exactly_one_wins() {
     driver.stop();
 }
 
-/// Counting by compare-and-write from several threads that share the producer, as two sessions do.
+/// Twenty-four commands at a time, most of which compare with a value that is no longer there.
 #[test]
 fn counters_kept_by_compare_and_write_lose_no_increment_beside_plain_writes() {
     let folder = TempDir::new().unwrap();
