@@ -6,7 +6,8 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::AsFd;
 
 use ring::{
-    Command, Consumer, Entry, Extent, Nexus, Options, Pool, Producer, Request, Response, Segments, create,
+    Command, Consumer, Direction, Entry, Extent, Nexus, Options, Pool, Producer, Request, Response, Segments,
+    create,
 };
 
 const PAGE: usize = 4096;
@@ -164,4 +165,22 @@ fn a_range_of_an_extent_is_sliced_across_its_pieces() {
         all.iter().enumerate().all(|(at, byte)| *byte == u8::from((PAGE - 3..2 * PAGE + 4).contains(&at)))
     );
     assert_eq!((all.len(), data.len()), (3 * PAGE - 9, 3 * PAGE - 9));
+}
+
+#[test]
+fn an_extent_grows_by_another_of_its_lun() {
+    let (producer, mut consumer, _odd) = scattered();
+    let mut data = producer.try_allocate(2 * PAGE).unwrap();
+    data.append(producer.try_allocate(PAGE + 1).unwrap());
+    data.append(Extent::default());
+    data.set_direction(Direction::In);
+    assert_eq!((data.len(), data.pieces()), (3 * PAGE + 1, 4));
+    producer.push(Request { cdb: &[0x28; 10], nexus: Nexus::UNKNOWN, data, context: () }).unwrap();
+    let _ = producer.publish();
+    let Ok(Entry::Command(command)) = consumer.next() else { panic!("no command") };
+    assert_eq!((command.data().len(), command.direction()), (3 * PAGE + 1, Direction::In));
+    consumer.complete(command, Response::good());
+    let _ = consumer.commit();
+    producer.reap(drop).unwrap();
+    assert_eq!(producer.usage().in_use, 32 * PAGE as u64);
 }

@@ -33,7 +33,7 @@ use crate::rig::{Figures, Layout, Rig};
 const RAMP: Duration = Duration::from_millis(200);
 
 /// Rounds that a cell may get beyond the plan's.
-const MORE_ROUNDS: usize = 10;
+const MORE_ROUNDS: usize = 6;
 
 /// What to run.
 struct Plan {
@@ -59,7 +59,7 @@ fn plan() -> Result<Plan, String> {
         let mut value = || arguments.next().and_then(|text| text.parse::<f64>().ok()).ok_or(USAGE);
         match argument.as_str() {
             "--quick" => {
-                (plan.sizes, plan.jobs) = (vec![64 << 10, 256 << 10], vec![1, 4]);
+                (plan.sizes, plan.jobs, plan.rounds) = (vec![64 << 10, 256 << 10], vec![1, 4], 3);
                 (plan.time, plan.slow_commands) = (Duration::from_millis(300), 6);
             }
             "--rounds" => plan.rounds = value()?.max(1.0) as usize,

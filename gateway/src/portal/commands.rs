@@ -298,10 +298,13 @@ impl Connection {
     pub(super) fn expire(&mut self) {
         let now = self.now;
         for key in self.tasks.select(|task| task.deadline.is_some_and(|deadline| deadline <= now)) {
-            let failure = match self.tasks.get(key).map(|task| &task.state) {
-                Some(State::Blocks(_) | State::Room) => Failure::Full,
+            let Some(task) = self.tasks.get(key) else { continue };
+            let failure = match task.state {
+                State::Blocks(_) | State::Room => Failure::Full,
                 // The initiator owes data.
-                Some(State::Collecting | State::Soliciting) => Failure::Sense(Sense::WRONG_AMOUNT),
+                State::Collecting | State::Soliciting => {
+                    task.failure.unwrap_or(Failure::Sense(Sense::WRONG_AMOUNT))
+                }
                 _ => continue,
             };
             self.fail(key, failure);

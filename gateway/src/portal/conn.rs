@@ -254,6 +254,7 @@ impl Connection {
         if let Some(grant) = target.access.grant(&self.session.initiator) {
             self.luns.retarget(&target, &grant.view, &self.inbox);
         }
+        self.parameters = target.parameters.clone();
         self.session.target = Some(target);
         self.set_tick();
     }
@@ -261,10 +262,10 @@ impl Connection {
     fn receive(&mut self, stream: &mut dyn Stream) -> Result<bool, End> {
         let mut pdus = 0;
         let result = loop {
-            if self.closing.is_some() || self.transmit.backlog() > BACKLOG {
+            if self.closing.is_some() {
                 break Ok(false);
             }
-            if pdus == BUDGET {
+            if pdus == BUDGET || self.transmit.backlog() > BACKLOG {
                 break Ok(true);
             }
             match self.receiver.next(stream, &mut self.tasks) {

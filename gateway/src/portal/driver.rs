@@ -119,7 +119,8 @@ async fn log_in(
     peer: SocketAddr,
     local: SocketAddr,
 ) -> io::Result<Option<Established>> {
-    let mut login = Login::new(shared.directory(), entropy);
+    let directory = shared.directory();
+    let mut login = Login::new(Arc::clone(&directory), entropy);
     let mut receiver = Receiver::new();
     let limit = shared.limits.login_timeout;
     let started = Instant::now();
@@ -133,6 +134,8 @@ async fn log_in(
             Progress::Admitted(mut reply, admitted) => {
                 let (exp_cmd_sn, stat_sn) = (admitted.exp_cmd_sn, admitted.stat_sn);
                 match establish(shared, &admitted, peer, local).await {
+                    // The rules have changed meanwhile: the initiator comes again and meets the new ones.
+                    Ok(_) if !shared.still(&directory) => login.fail(&request, Status::ServiceUnavailable),
                     Ok((registered, session)) => {
                         reply.header.tsih = registered.tsih;
                         send(socket, &reply).await?;
@@ -335,9 +338,11 @@ async fn run(established: Established, socket: &Socket, peer: SocketAddr) {
                 target.access.grant(&session.initiator).map(|grant| grant.view.clone()).unwrap_or_default();
             let producer = target.absent.producer();
             let unit = negotiated.unsolicited(usize::MAX).next_multiple_of(producer.block());
-            let pool = producer.pool().clone();
             let depth = target.parameters.queue_depth;
-            (Luns::new(target, &view, &inbox), Window::new(stat_sn, exp_cmd_sn, depth, unit, Some(pool)))
+            (
+                Luns::new(target, &view, &inbox),
+                Window::new(stat_sn, exp_cmd_sn, depth, unit, Some(producer.pool())),
+            )
         }
         None => (Luns::default(), Window::new(stat_sn, exp_cmd_sn, 4, 0, None)),
     };

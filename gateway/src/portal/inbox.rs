@@ -255,3 +255,57 @@ impl fmt::Debug for Inbox {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    fn counted() -> (Hold, Arc<AtomicUsize>) {
+        let fired = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&fired);
+        let hold = Hold::new(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+        });
+        (hold, fired)
+    }
+
+    #[test]
+    fn a_hold_fires_once_with_its_last_clone() {
+        let (hold, fired) = counted();
+        let clone = hold.clone();
+        drop(hold);
+        assert_eq!(fired.load(Ordering::SeqCst), 0);
+        drop(clone);
+        assert_eq!(fired.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn a_guard_holds_until_its_last_command_is_back_or_will_never_be() {
+        let guard = Guard::new();
+        let command = Arc::clone(&guard);
+        let (hold, fired) = counted();
+        guard.attach(hold);
+        drop(guard);
+        assert_eq!(fired.load(Ordering::SeqCst), 0);
+        drop(command);
+        assert_eq!(fired.load(Ordering::SeqCst), 1);
+
+        let (guard, (hold, fired)) = (Guard::new(), counted());
+        guard.attach(hold.clone());
+        guard.void();
+        guard.attach(hold);
+        assert_eq!(fired.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn events_that_a_closed_inbox_left_unread_let_go_of_their_holds() {
+        let inbox = Inbox::new(None);
+        let (hold, fired) = counted();
+        inbox.post(Event::Close { end: End::Reinstated, hold: Some(hold) });
+        assert_eq!(fired.load(Ordering::SeqCst), 0);
+        inbox.close();
+        assert_eq!(fired.load(Ordering::SeqCst), 1);
+    }
+}

@@ -270,7 +270,7 @@ impl Receiver {
         match body.place {
             Place::Keep => slices.push(IoSliceMut::new(&mut body.kept[body.done..end])),
             Place::Task(task, offset) => {
-                memory.slices_mut(task, offset + body.done..offset + end, &mut slices)
+                memory.slices_mut(task, offset + body.done..offset + end, &mut slices);
             }
             Place::Discard => {
                 end = body.len.min(body.done + DISCARD);

@@ -82,6 +82,8 @@ impl Server {
     /// Serves something else from now on. Ends the sessions whose target is gone, whose initiator may no longer log in
     /// or whose credentials have changed; the others see their new view at once.
     pub fn apply(&self, directory: Directory) {
+        self.shared.set_directory(directory);
+        let directory = self.shared.directory();
         for entry in self.shared.registry.all() {
             let kept = match &entry.info.target {
                 None => directory.discovery == entry.auth,
@@ -102,12 +104,11 @@ impl Server {
                 entry.inbox.post(Event::Close { end: End::Revoked, hold: None });
             }
         }
-        self.shared.set_directory(directory);
     }
 
     /// Stops listening, asks every initiator to log out, and closes what is left after `grace`.
     pub async fn shutdown(self, grace: Duration) {
-        self.stop.send_replace(true);
+        self.stop();
         for entry in self.shared.registry.all() {
             entry.inbox.post(Event::Logout);
         }
@@ -125,6 +126,12 @@ impl Server {
         }
     }
 
+    /// Neither connections nor logins from now on.
+    fn stop(&self) {
+        self.shared.stop();
+        self.stop.send_replace(true);
+    }
+
     fn close_all(&self) {
         for entry in self.shared.registry.all() {
             entry.inbox.post(Event::Close { end: End::Shutdown, hold: None });
@@ -134,7 +141,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stop.send_replace(true);
+        self.stop();
         self.close_all();
     }
 }

@@ -1,7 +1,7 @@
 //! What all connections of a server share: the directory in force, counters, and how often they may log.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -133,6 +133,7 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) nexuses: Arc<nexus::Table>,
     log: LogLimit,
+    stopping: AtomicBool,
 }
 
 impl Shared {
@@ -144,6 +145,7 @@ impl Shared {
             limits,
             nexuses,
             log: LogLimit { window: Mutex::new((Instant::now(), 0)) },
+            stopping: AtomicBool::new(false),
         })
     }
 
@@ -154,6 +156,17 @@ impl Shared {
 
     pub(crate) fn set_directory(&self, directory: Directory) {
         self.directory.store(Arc::new(directory));
+    }
+
+    /// Whether a login that began under `directory` may still become a session. Asked after the session has been
+    /// entered: whoever changes the directory or stops the server does so before looking for sessions to end.
+    pub(crate) fn still(&self, directory: &Arc<Directory>) -> bool {
+        !self.stopping.load(Ordering::SeqCst) && Arc::ptr_eq(&self.directory.load(), directory)
+    }
+
+    /// No login becomes a session any more.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
     }
 
     /// Whether one more line may be logged about what a peer did.

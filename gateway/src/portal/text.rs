@@ -103,7 +103,7 @@ fn decode_hex(digits: &[u8]) -> Option<Vec<u8>> {
 
 fn decode_base64(digits: &[u8]) -> Option<Vec<u8>> {
     let body = match digits {
-        [body @ .., b'=', b'='] | [body @ .., b'='] if digits.len() % 4 == 0 => body,
+        [body @ .., b'=', b'='] | [body @ .., b'='] if digits.len().is_multiple_of(4) => body,
         body => body,
     };
     let mut bytes = Vec::with_capacity(body.len() * 3 / 4);

@@ -1,8 +1,7 @@
 //! Data-out of commands (RFC 7143 sections 11.7 and 11.8): unsolicited Data-Out, R2Ts, and the checks of both.
 //!
 //! `DataPDUInOrder` and `DataSequenceInOrder` are always `Yes`: within a sequence every PDU continues the one before.
-//! Anything else is a sequence error, which is treated as lost data (sections 7.8 and 7.9): the PDU is rejected, and when
-//! all that was asked for has come the command is answered CHECK CONDITION; nothing of it reaches the medium. Data for
+//! Anything else is a sequence error, which is treated as lost data (sections 7.8 and 7.9): when all that was asked for has come the command is answered CHECK CONDITION; nothing of it reaches the medium. Data for
 //! a command that is no longer there is thrown away.
 
 use super::conn::{Connection, Incoming};
@@ -32,7 +31,7 @@ impl Connection {
         // The F bit is on the PDU that completes the sequence and on no other.
         let right_amount = end <= request.len && (end == request.len) == data.last;
         self.incoming = Incoming::Data(key, Some(data.transfer_tag));
-        self.place_checked(key, offset, in_order, right_amount, header)
+        self.place_checked(key, offset, in_order, right_amount)
     }
 
     fn place_unsolicited(&mut self, key: Key, data: &DataOut, header: &Header) -> Place {
@@ -46,31 +45,17 @@ impl Connection {
         let in_order = data.data_sn == transfer.unsolicited_sn && offset == transfer.arrived;
         let right_amount = transfer.arrived + header.data_len() <= transfer.unsolicited;
         self.incoming = Incoming::Data(key, None);
-        self.place_checked(key, offset, in_order, right_amount, header)
+        self.place_checked(key, offset, in_order, right_amount)
     }
 
-    fn place_checked(
-        &mut self,
-        key: Key,
-        offset: usize,
-        in_order: bool,
-        right_amount: bool,
-        header: &Header,
-    ) -> Place {
+    fn place_checked(&mut self, key: Key, offset: usize, in_order: bool, right_amount: bool) -> Place {
         let Some(task) = self.tasks.get_mut(key) else { return Place::Discard };
-        let failed = task.failure.is_some();
         if !in_order {
             task.failure.get_or_insert(Failure::Sense(Sense::DATA_DIGEST));
         } else if !right_amount {
             task.failure.get_or_insert(Failure::Sense(Sense::WRONG_AMOUNT));
         }
-        if task.failure.is_none() {
-            return Place::Task(key.slot, offset);
-        }
-        if !failed {
-            self.reject(header, Reject::PROTOCOL);
-        }
-        Place::Discard
+        if task.failure.is_none() { Place::Task(key.slot, offset) } else { Place::Discard }
     }
 
     /// A Data-Out is here whole.

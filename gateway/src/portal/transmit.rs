@@ -317,3 +317,29 @@ impl Transmit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn residuals_say_over_or_under_by_how_much() {
+        let outcome = |transfer, expected| Outcome { status: 0, transfer, expected }.residual();
+        assert_eq!(outcome(512, 1024), (false, true, 512));
+        assert_eq!(outcome(1024, 1024), (false, false, 0));
+        assert_eq!(outcome(1024, 0), (true, false, 1024));
+    }
+
+    #[test]
+    fn the_number_of_data_in_pdus_follows_bursts_and_segments() {
+        let count = |segment, burst, len| {
+            let mut transmit = Transmit::new(false, false, segment, burst);
+            transmit.data_in(1, Extent::default(), len, None)
+        };
+        assert_eq!(count(8192, 262_144, 1), 1);
+        assert_eq!(count(8192, 262_144, 65_536), 8);
+        // A burst of 8192 takes three segments of 3072; 20480 bytes are two bursts and 4096 bytes.
+        assert_eq!(count(3072, 8192, 20_480), 3 + 3 + 2);
+        assert_eq!(count(1 << 20, 8192, 20_480), 3);
+    }
+}

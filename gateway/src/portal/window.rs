@@ -155,3 +155,67 @@ impl Window {
         self.told_closed = self.open() == 0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(unit: usize, pool: u64) -> Window {
+        let mut window = Window::new(1, u32::MAX - 1, 64, unit, Some(Pool::new(pool)));
+        window.refresh(0);
+        window
+    }
+
+    #[test]
+    fn numbers_are_next_early_or_outside_across_the_wrap() {
+        let mut window = window(0, 1 << 20);
+        assert_eq!(window.standing(u32::MAX - 1), Standing::Next);
+        assert_eq!(window.standing(0), Standing::Early);
+        assert_eq!(window.standing(29), Standing::Early);
+        assert_eq!(window.standing(30), Standing::Outside);
+        assert_eq!(window.standing(u32::MAX - 2), Standing::Outside);
+        window.advance();
+        assert_eq!(window.standing(u32::MAX), Standing::Next);
+    }
+
+    #[test]
+    fn the_window_is_no_wider_than_the_credit_and_never_shut_while_nothing_is_outstanding() {
+        // A quarter of the pool stands for four commands.
+        let mut narrow = window(64 << 10, 1 << 20);
+        assert_eq!(narrow.open(), 4);
+        assert_eq!(narrow.pool.as_ref().map(|pool| pool.usage().reserved), Some(256 << 10));
+        let mut hopeless = window(64 << 20, 1 << 20);
+        assert_eq!(hopeless.open(), 1);
+        hopeless.advance();
+        hopeless.refresh(1);
+        assert_eq!(hopeless.open(), 0);
+        assert!(!hopeless.refresh(0) && hopeless.open() == 1, "the initiator does not know of it yet");
+        narrow.refresh(64);
+        assert_eq!(narrow.open(), 4, "what was told is not taken back");
+    }
+
+    #[test]
+    fn a_window_told_closed_is_told_open_again() {
+        let mut window = window(64 << 20, 1 << 20);
+        window.advance();
+        let mut header = Header::new(0x20);
+        window.stamp(&mut header, true);
+        assert_eq!(header.word(STAT_SN), 1);
+        assert_eq!(header.word(STAT_SN + 8).wrapping_add(1), header.word(STAT_SN + 4));
+        assert!(window.refresh(0), "worth a PDU of its own");
+        window.stamp(&mut header, false);
+        assert_eq!(header.word(STAT_SN), 2);
+        assert!(!window.refresh(0));
+    }
+
+    #[test]
+    fn the_window_grows_with_the_demand_up_to_its_limit() {
+        let mut window = window(0, 1 << 20);
+        assert_eq!(window.open(), INITIAL_DEPTH);
+        for _ in 0..30 {
+            window.advance();
+        }
+        window.refresh(30);
+        assert_eq!(window.open(), 34);
+    }
+}

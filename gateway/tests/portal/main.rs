@@ -1,5 +1,7 @@
 //! The portal over real TCP: a test initiator that does right and wrong, libiscsi's tools, devices that answer when told.
 
+#![expect(clippy::unwrap_used, reason = "a test")]
+
 mod data;
 mod discovery;
 mod kit;

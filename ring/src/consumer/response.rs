@@ -3,7 +3,8 @@
 //! **Nothing stale.** A recycled block holds bytes of an earlier command. A peer sends data-in of `read_len` bytes, or,
 //! when READ_LEN does not count for it (no capability, zero, bidirectional), of the whole buffer. In the second case the
 //! part of the buffer that the command did not fill is zeroed before the answer. A status other than GOOD without
-//! `transfer` means that nothing was filled. With CHECK CONDITION and no valid READ_LEN no peer sends data at all.
+//! `transfer` means that nothing was filled. With CHECK CONDITION and no valid READ_LEN no peer sends data at all, nor of
+//! a buffer that is known to be data-out.
 
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -13,7 +14,7 @@ use smallvec::SmallVec;
 use super::Command;
 use crate::abi;
 use crate::shm::{Lease, Mapping};
-use crate::{Doorbell, Segments};
+use crate::{Direction, Doorbell, Segments};
 
 /// SAM status GOOD.
 const GOOD: u8 = 0;
@@ -110,8 +111,9 @@ pub(super) fn settle(
     let says_len = transfer.is_some() && flags & abi::CAP_READ_LEN != 0;
     let heeded = says_len && transfer != Some(0) && bidi.len() == 0;
     let room = if bidi.len() > 0 { &bidi } else { &data };
+    let is_out = command.direction == Direction::Out && bidi.len() == 0;
     let filled = transfer.unwrap_or(if status == GOOD { room.len() } else { 0 });
-    let stale = !heeded && status != CHECK_CONDITION && filled < room.len();
+    let stale = !is_out && !heeded && status != CHECK_CONDITION && filled < room.len();
     let rest = if stale { room.ranges(filled, room.len() - filled).collect() } else { SmallVec::new() };
     Withheld {
         id: command.id,

@@ -158,12 +158,13 @@ fn read_len_says_how_much_is_valid() {
 
 #[test]
 fn stale_bytes_are_zeroed_where_read_len_does_not_count() {
-    let stale = |flags, response: Response, bidirectional: bool| {
+    let stale_with = |flags, response: Response, bidirectional: bool, direction: u32| {
         let (mut ring, mut consumer) = Bench::with_flags(flags);
         let at = ring.command(1, &[0x12], &[(4096, 255), (8192, 255)]);
         if bidirectional {
             ring.put(at + 8, &[1, 1]);
         }
+        ring.put(at + 40, &[direction]);
         ring.memory.fill(4096, 8192, 0xee);
         let command = take(&mut consumer);
         consumer.complete(command, response);
@@ -172,6 +173,7 @@ fn stale_bytes_are_zeroed_where_read_len_does_not_count() {
         ring.memory.copy_out(8192, &mut data[255..]);
         data.iter().filter(|byte| **byte == 0xee).count()
     };
+    let stale = |flags, response, bidirectional| stale_with(flags, response, bidirectional, 0);
     assert_eq!(stale(0xf, Response::good_with(300), false), 510, "READ_LEN counts: nothing to do");
     assert_eq!(stale(0xf, Response::good_with(0), false), 0, "a length of 0 counts as none");
     assert_eq!(stale(1, Response::good_with(300), false), 300, "no capability");
@@ -179,6 +181,17 @@ fn stale_bytes_are_zeroed_where_read_len_does_not_count() {
     assert_eq!(stale(0xf, Response::good_with(5), true), 255 + 5, "bidirectional: only data-in, but always");
     assert_eq!(stale(0xf, Response::status(8), false), 0, "an error fills nothing");
     assert_eq!(stale(0xf, Response::check_condition(&[0x70]), false), 510, "no peer sends data with sense");
+    assert_eq!(stale_with(0xf, Response::status(8), false, 1), 0, "known to be data-in");
+    assert_eq!(
+        stale_with(0xf, Response::status(8), false, 2),
+        510,
+        "known to be data-out: nothing goes back"
+    );
+    assert_eq!(
+        stale_with(0xf, Response::status(8), true, 2),
+        255,
+        "but data-in of a bidirectional command does"
+    );
 }
 
 #[test]

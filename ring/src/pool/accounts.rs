@@ -3,26 +3,16 @@
 //! *Held* bytes are granted to commands; *backed* bytes are resident (held ones and free ones that are still hot). Grants
 //! are decided on held bytes alone, since everything else can be punched; memory is then made to follow.
 //!
-//! A request of LUN *i* for `need` bytes is judged, in this order:
-//!
-//! 1. the LUN's own area must have room;
-//! 2. `held + command areas + reservations + need` must stay within the limit;
-//! 3. up to its *reserve* (`min(largest command, limit / LUNs)`) a LUN is then served;
-//! 4. above it, the unused reserves of the other LUNs stay untouched (as far as they make up half of the limit: with many
-//!    LUNs under a small limit the other half is shared), so that a LUN whose disk hangs cannot starve the others;
-//! 5. while another LUN waits, nobody goes beyond its *fair share* (limit / LUNs that hold or wait), except for the only
-//!    command of a LUN;
-//! 6. nor past a LUN that asked before.
-//!
-//! A LUN that holds nothing and is first in line may look past reservations and reserves (2, 4), and past the command
-//! areas too when nobody holds anything: so every command that is within the limit is served sooner or later, whatever
-//! the limit. A command beyond the limit is refused at once.
+//! Who may have more is in [`rules`].
+
+mod rules;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Weak;
 use std::task::Waker;
 use std::time::Duration;
 
+use self::rules::Verdict;
 use super::{CommandPages, PoolUsage, Tenant};
 use crate::area::Area;
 use crate::{AllocateError, clock};
@@ -39,6 +29,8 @@ pub(super) struct Account {
     pub(super) held: u64,
     /// Of it, granted to waiting requests that have not taken their blocks yet.
     pending: u64,
+    /// Of it, in blocks that are not backed yet, while memory is made for them.
+    incoming: u64,
     /// Resident bytes of the data area.
     pub(super) backed: u64,
     /// Resident bytes of the command area.
@@ -85,17 +77,6 @@ pub(crate) enum Waiting {
     TooLarge,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    Grant,
-    /// The LUN's own area is full.
-    AreaFull,
-    /// The pool is used up, or somebody was first.
-    Contended,
-    /// The LUN has its share.
-    OverShare,
-}
-
 /// The books; see the module.
 #[derive(Debug)]
 pub(super) struct Accounts {
@@ -103,7 +84,7 @@ pub(super) struct Accounts {
     /// Resident bytes of all LUNs.
     pub(super) charged: u64,
     /// Bytes granted and not backed yet, while memory is made for them.
-    pub(super) incoming: u64,
+    incoming: u64,
     /// Of them, of command areas and of preallocated areas: never available to grants.
     base: u64,
     /// Granted bytes, without those of preallocated areas.
@@ -155,6 +136,7 @@ impl Accounts {
         let account = Account {
             held: 0,
             pending: 0,
+            incoming: 0,
             backed,
             command: terms.command,
             area: terms.area,
@@ -213,37 +195,6 @@ impl Accounts {
         self.luns[tenant.0].as_ref().expect("a tenant's account is open until its memory is unmapped")
     }
 
-    fn judge(&self, tenant: Tenant, need: u64, blocked: bool) -> Verdict {
-        let account = self.view(tenant);
-        let after = account.held + need;
-        if after > account.area {
-            return Verdict::AreaFull;
-        }
-        if account.fixed {
-            return Verdict::Grant;
-        }
-        let total = self.base + self.held + need;
-        let first = account.held == 0 && !blocked && (total <= self.limit || self.held == 0);
-        if total + self.reserved > self.limit && !first {
-            return Verdict::Contended;
-        }
-        if after <= account.reserve {
-            return Verdict::Grant;
-        }
-        let own = account.reserve - account.held.min(account.reserve);
-        let aside = (self.reserves - self.covered - own).min(self.limit / 2);
-        if total + self.reserved + aside > self.limit && !first {
-            return Verdict::Contended;
-        }
-        if self.contending > usize::from(account.contends) && account.held > 0 {
-            let active = self.active + u64::from(!account.is_active());
-            if after > (self.limit / active.max(1)).max(account.reserve) {
-                return Verdict::OverShare;
-            }
-        }
-        if blocked { Verdict::Contended } else { Verdict::Grant }
-    }
-
     fn grant(&mut self, tenant: Tenant, need: u64) {
         let account = self.account(tenant);
         let (was_active, fixed) = (account.is_active(), account.fixed);
@@ -297,13 +248,6 @@ impl Accounts {
         self.reserved -= paid;
         self.grant(tenant, need);
         true
-    }
-
-    /// True when `bytes` may be set aside without touching anybody's reserve, and nobody waits.
-    pub(super) fn may_reserve(&self, bytes: u64) -> bool {
-        let aside = (self.reserves - self.covered).min(self.limit / 2);
-        let total = self.base.saturating_add(self.held).saturating_add(self.reserved).saturating_add(aside);
-        self.contending == 0 && total.saturating_add(bytes) <= self.limit
     }
 
     /// Puts a request in line.
@@ -437,12 +381,22 @@ impl Accounts {
         self.dispatch(wake);
     }
 
-    /// Charges or discharges resident bytes of a data area.
+    /// Announces bytes that [`Self::charge_blocks`] will charge, so that memory is made for them first.
+    pub(super) fn announce_blocks(&mut self, tenant: Tenant, bytes: u64) {
+        self.account(tenant).incoming += bytes;
+        self.incoming += bytes;
+    }
+
+    /// Charges resident bytes of a data area that were announced.
     pub(super) fn charge_blocks(&mut self, tenant: Tenant, bytes: u64) {
-        self.account(tenant).backed += bytes;
+        let account = self.account(tenant);
+        account.incoming -= bytes;
+        account.backed += bytes;
+        self.incoming -= bytes;
         self.charged += bytes;
     }
 
+    /// Discharges bytes of blocks that were punched.
     pub(super) fn discharge_blocks(&mut self, tenant: Tenant, bytes: u64) {
         self.account(tenant).backed -= bytes;
         self.charged -= bytes;
@@ -489,6 +443,6 @@ impl Account {
 
     /// Resident bytes that no command holds.
     fn spare(&self) -> u64 {
-        if self.fixed { 0 } else { (self.backed + self.pending).saturating_sub(self.held) }
+        if self.fixed { 0 } else { (self.backed + self.pending + self.incoming).saturating_sub(self.held) }
     }
 }

@@ -232,15 +232,13 @@ impl PoolShared {
     /// Makes the memory that newly backed blocks need, then charges them; the caller touches them only afterwards.
     pub(crate) fn charge_blocks(&self, tenant: Tenant, bytes: u64) {
         let mut accounts = self.lock();
-        accounts.incoming += bytes;
+        accounts.announce_blocks(tenant, bytes);
         let over = accounts.excess() > 0;
         drop(accounts);
         if over {
             self.trim(true);
         }
-        let mut accounts = self.lock();
-        accounts.incoming -= bytes;
-        accounts.charge_blocks(tenant, bytes);
+        self.lock().charge_blocks(tenant, bytes);
     }
 
     /// Blocks were punched.

@@ -62,7 +62,7 @@ pub(crate) fn command_len(iovecs: usize, cdb: usize) -> usize {
 }
 
 /// What this crate's producer writes into the words that the kernel leaves zero.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Marks {
     pub(crate) nexus: Nexus,
     pub(crate) direction: Direction,

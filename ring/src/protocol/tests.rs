@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use proptest::prelude::*;
 
-use super::{Answer, Geometry, Giver, NoRoom, Plan, Taker, command_len};
+use super::{Answer, Geometry, Giver, Marks, NoRoom, Plan, Taker, command_len};
 use crate::shm::Words;
+use crate::{Direction, Nexus};
 
 struct Memory(Vec<AtomicU32>);
 
@@ -28,7 +29,8 @@ fn ends(size: u32) -> (Giver<Arc<Memory>>, Taker<Arc<Memory>>) {
 
 fn push(giver: &mut Giver<Arc<Memory>>, id: u16) {
     let plan = giver.plan(command_len(0, 6)).unwrap();
-    giver.write_command(plan, id, 0, &[0; 6], std::iter::empty());
+    let marks = Marks { nexus: Nexus::UNKNOWN, direction: Direction::Unknown };
+    giver.write_command(plan, id, marks, &[0; 6], std::iter::empty());
     giver.publish();
 }
 
