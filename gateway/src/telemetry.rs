@@ -10,9 +10,35 @@
 use std::io::IsTerminal;
 
 use anyhow::Context;
+use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
-use crate::cli::{Log, LogFormat};
+/// How the log is written.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Log {
+    /// Log format
+    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, env = "RBDGATE_LOG_FORMAT", hide_env_values = true)]
+    pub(crate) log_format: LogFormat,
+    /// Log filter, such as warn, debug, or info,rbdgate::portal=debug
+    #[arg(
+        long,
+        global = true,
+        default_value = "info",
+        env = "RBDGATE_LOG",
+        hide_env_values = true,
+        value_name = "FILTER"
+    )]
+    pub(crate) log: String,
+}
+
+/// Text for people, JSON for collectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// One line an event, with colour on a terminal
+    Text,
+    /// One JSON object a line
+    Json,
+}
 
 /// Starts the log; once per process.
 pub(crate) fn start(log: &Log) -> anyhow::Result<()> {

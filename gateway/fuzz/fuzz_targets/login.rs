@@ -7,7 +7,8 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use rbdgate::portal::chap::{Algorithm, Chap, Credential, Secret};
+use rbdgate::portal::chap::{Algorithm, Chap, Credential};
+use rbdgate::secret::Secret;
 use rbdgate::portal::login::{Login, Progress};
 use rbdgate::portal::pdu::{HEADER, Header, LoginRequest};
 use rbdgate::portal::{Auth, Directory};

@@ -3,8 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use rbdgate::names;
 use rbdgate::portal::pdu::*;
-use rbdgate::portal::{names, text};
+use rbdgate::portal::text;
 
 macro_rules! round_trip {
     ($header:expr, $($name:ident),*) => {

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::telemetry;
+use crate::telemetry::{self, Log};
 
 /// Serve Ceph RBD images (and local files) as iSCSI disks.
 #[derive(Debug, Parser)]
@@ -40,33 +40,6 @@ enum Command {
     Completion(generate::Completion),
     /// Print the manual page, or write one for each command into a folder
     Man(generate::Man),
-}
-
-/// How the log is written.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct Log {
-    /// Log format
-    #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, env = "RBDGATE_LOG_FORMAT", hide_env_values = true)]
-    pub(crate) log_format: LogFormat,
-    /// Log filter, such as warn, debug, or info,rbdgate::portal=debug
-    #[arg(
-        long,
-        global = true,
-        default_value = "info",
-        env = "RBDGATE_LOG",
-        hide_env_values = true,
-        value_name = "FILTER"
-    )]
-    pub(crate) log: String,
-}
-
-/// Text for people, JSON for collectors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
-    /// One line an event, with colour on a terminal
-    Text,
-    /// One JSON object a line
-    Json,
 }
 
 /// How a command prints its answer.

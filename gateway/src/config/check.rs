@@ -9,9 +9,10 @@ use serde_yaml::Spanned;
 
 use super::quantity::Bytes;
 use super::{
-    Admin, Chap, Config, Disk, Fault, Initiator, Limits, Login, Parameters, Problem, Rbd, Secret, Store,
-    Target, raw,
+    Admin, Chap, Config, Disk, Fault, Initiator, Limits, Login, Parameters, Problem, Rbd, Store, Target, raw,
 };
+use crate::names;
+use crate::secret::Secret;
 
 /// Where `rbdgate status` finds a running gateway when the file does not say.
 pub(super) const CONTROL: &str = "/run/rbdgate/control.sock";
@@ -383,20 +384,12 @@ impl Checker {
     }
 
     fn iscsi_name(&mut self, field: &str, name: &Spanned<String>) -> String {
-        // RFC 7143 section 4.2.7.1: names are compared after mapping to lower case.
-        let lower = name.value.to_lowercase();
-        let shape = (lower.starts_with("iqn.") && lower.len() > 12)
-            || (lower.starts_with("eui.") && lower.len() == 20)
-            || { lower.starts_with("naa.") && matches!(lower.len(), 20 | 36) };
-        let characters = lower
-            .chars()
-            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.:".contains(c) || !c.is_ascii());
-        if !shape || !characters || lower.len() > 223 {
+        names::normalize(&name.value).unwrap_or_else(|| {
             let message =
                 "is no iSCSI name; write for example iqn.2026-01.com.example:name (letters, digits, - . :)";
             self.problem(line(name), field, format!("\"{}\" {message}", name.value));
-        }
-        lower
+            name.value.clone()
+        })
     }
 
     fn ascii(&mut self, field: &str, text: Spanned<String>, longest: usize) -> String {

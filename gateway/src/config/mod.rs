@@ -6,7 +6,6 @@
 mod check;
 mod quantity;
 mod raw;
-mod secret;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +15,8 @@ use std::time::Duration;
 
 pub use quantity::{Bytes, Time};
 pub use raw::Digest;
-pub use secret::Secret;
+
+use crate::secret::Secret;
 
 /// A whole, valid configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,10 +1,7 @@
 //! CHAP as iSCSI uses it (RFC 7143 section 12.1.3, RFC 1994; SHA-2 and SHA-3 from the IANA registry).
 //!
-//! One-way authenticates the initiator, mutual both ends. Secrets are compared in constant time, wiped when dropped and
-//! shown by no `Debug`. A challenge that comes back as it was sent (reflection) is refused, and so is a target that
-//! would prove itself with the initiator's own secret.
-
-use std::fmt;
+//! One-way authenticates the initiator, mutual both ends. A challenge that comes back as it was sent (reflection) is
+//! refused, and so is a target that would prove itself with the initiator's own secret.
 
 use md5::Md5;
 use sha1::Sha1;
@@ -12,7 +9,8 @@ use sha2::Sha256;
 use sha2::digest::Digest;
 use sha3::Sha3_256;
 use subtle::ConstantTimeEq;
-use zeroize::Zeroizing;
+
+use crate::secret::Secret;
 
 /// Longest challenge taken, bytes (RFC 7143 section 12.1.3).
 pub const MAX_CHALLENGE: usize = 1024;
@@ -74,27 +72,6 @@ impl Algorithm {
                 .any(|number| super::text::decode_number(number) == Some(u64::from(algorithm.number())))
         };
         Self::ALL.into_iter().find(|algorithm| allowed.contains(algorithm) && offered(algorithm))
-    }
-}
-
-/// A secret. Never shown.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Zeroizing<Vec<u8>>);
-
-impl Secret {
-    /// Wraps the bytes.
-    pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
-        Self(Zeroizing::new(bytes.into()))
-    }
-
-    fn same(&self, other: &Self) -> bool {
-        self.0.ct_eq(&other.0).into()
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(..)")
     }
 }
 
@@ -185,7 +162,8 @@ impl Challenge {
     /// Checks the initiator's answer and, if asked, proves the target.
     pub fn verify(&self, chap: &Chap, answer: Answer<'_>) -> Result<Option<Proof>, ChapError> {
         let response = super::text::decode_binary(answer.response, 64).ok_or(ChapError::Malformed)?;
-        let expected = self.algorithm.respond(self.identifier, &chap.initiator.secret.0, &self.challenge);
+        let expected =
+            self.algorithm.respond(self.identifier, chap.initiator.secret.expose(), &self.challenge);
         // Both are always looked at, so that time does not tell a wrong name from a wrong secret.
         let named = answer.user.as_bytes().ct_eq(chap.initiator.user.as_bytes());
         let proved = response.ct_eq(&expected);
@@ -194,7 +172,7 @@ impl Challenge {
         }
         let Some((identifier, challenge)) = answer.challenge else { return Ok(None) };
         let target = chap.target.as_ref().ok_or(ChapError::NoTargetCredential)?;
-        if target.secret.same(&chap.initiator.secret) {
+        if target.secret == chap.initiator.secret {
             return Err(ChapError::SameSecret);
         }
         let identifier = super::text::decode_number(identifier).and_then(|number| u8::try_from(number).ok());
@@ -203,7 +181,7 @@ impl Challenge {
         if challenge == self.challenge {
             return Err(ChapError::Reflected);
         }
-        let response = self.algorithm.respond(identifier, &target.secret.0, &challenge);
+        let response = self.algorithm.respond(identifier, target.secret.expose(), &challenge);
         Ok(Some(Proof { user: target.user.clone(), response }))
     }
 }

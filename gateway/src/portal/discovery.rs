@@ -3,7 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::target::{Directory, Target};
-use super::{names, text};
+use super::text;
+use crate::names;
 
 /// The text that answers `SendTargets=value`, or `None` when the value is not allowed.
 ///

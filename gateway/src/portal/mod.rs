@@ -10,7 +10,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`pdu`], [`text`], [`names`] | bytes on the wire |
+//! | [`pdu`], [`text`] | bytes on the wire |
 //! | [`login`], [`keys`], [`chap`], [`discovery`] | becoming a session, or learning of targets |
 //! | `receive`, `transmit`, `window` | framing, sequence numbers, credit |
 //! | `conn` | the core: one turn of one connection; `commands`, `transfer`, `management`, `control` are its parts |
@@ -52,7 +52,6 @@ pub mod chap;
 pub mod discovery;
 pub mod keys;
 pub mod login;
-pub mod names;
 pub mod pdu;
 #[cfg(any(test, fuzzing))]
 pub mod simulated;

@@ -24,7 +24,7 @@ pub struct Directory {
 /// One iSCSI target with its logical units.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Normalised iSCSI name (see [`super::names::normalize`]).
+    /// Normalised iSCSI name (see [`crate::names::normalize`]).
     pub name: String,
     /// Portal group tag.
     pub group: u16,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::lun::{Place, Running};
 use crate::config::{self, Config, Digest};
 use crate::nexus::View;
-use crate::portal::chap::{Algorithm, Chap, Credential, Secret};
+use crate::portal::chap::{Algorithm, Chap, Credential};
 use crate::portal::{self, Access, Auth, DigestPolicy, Grant, Parameters, Port, Target};
 use crate::reactor::Reactors;
 
@@ -62,10 +62,8 @@ fn access(target: &config::Target, luns: &BTreeMap<u16, Arc<Port>>) -> Access {
 }
 
 fn auth(login: &config::Login) -> Auth {
-    let credential = |chap: &config::Chap| Credential {
-        user: chap.user.clone(),
-        secret: Secret::new(chap.secret.expose()),
-    };
+    let credential =
+        |chap: &config::Chap| Credential { user: chap.user.clone(), secret: chap.secret.clone() };
     match &login.chap {
         None => Auth::None,
         Some(chap) => Auth::Chap(Arc::new(Chap {

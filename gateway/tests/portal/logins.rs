@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rbdgate::portal::chap::{Algorithm, Chap, Credential, Secret};
+use rbdgate::portal::chap::{Algorithm, Chap, Credential};
 use rbdgate::portal::login::Status;
 use rbdgate::portal::text::{decode_binary, encode_hex};
 use rbdgate::portal::{Access, Auth, Directory, Grant, Limits, Target};
+use rbdgate::secret::Secret;
 
 use crate::kit::initiator::{Initiator, NAME};
 use crate::kit::{Bench, Setup, TARGET, eventually};

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use super::keys::{KeyError, Negotiated, Negotiation, is_login_key};
 use super::pdu::{LoginRequest, LoginResponse};
 use super::target::{Auth, Directory, Parameters, Target};
-use super::{names, text};
+use super::text;
+use crate::names;
 use security::Security;
 
 /// Longest data segment of a login PDU (the default MaxRecvDataSegmentLength, which governs logins).

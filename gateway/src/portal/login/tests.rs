@@ -1,9 +1,10 @@
 //! Logins as scripts: requests in, responses out, each outcome with the clause it follows.
 
 use super::*;
-use crate::portal::chap::{Algorithm, Chap, Credential, Secret};
+use crate::portal::chap::{Algorithm, Chap, Credential};
 use crate::portal::pdu::LoginRequest;
 use crate::portal::target::Limits;
+use crate::secret::Secret;
 
 const NAME: &str = "InitiatorName=iqn.1993-08.org.debian:01:abc\0";
 
