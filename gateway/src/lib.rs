@@ -14,7 +14,7 @@
 //!       … OSDs …                   librbd thread
 //!  9 rbd::ffi::callback            record errno, push the op on the lane's list, never block
 //! 10 lane::pump       reap()       a batch of completions
-//! 11 scsi::finish     → Response   errors → sense in one function
+//! 11 scsi::unit       resume()     → Response; errors → sense in one function (fault)
 //! 12 ring::command    complete()   response into the slot at the published tail
 //! 13 ring::consumer   commit()     tail Release once per batch → one kick
 //! ```
