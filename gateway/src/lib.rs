@@ -4,18 +4,18 @@
 //!
 //! ```text
 //!  1 ring::consumer   next()       head Acquire; snapshot the entry; validate   → Command{id, nexus, cdb, segments}
-//!  2 lane::pump       run()        one lane = one LUN; lanes share a few reactor threads
+//!  2 lane::pump       turn()       one lane = one LUN; lanes share a few reactor threads
 //!  3 scsi::cdb        parse()      one opcode table                              → Write{lba, blocks, fua}
 //!  4 scsi::gate       admit()      unit attention → reservation → range
 //!  5 scsi::transfer   write()                                                    → Step::Io(disk::Request::Write)
-//!  6 lane::inflight   park()       tag ↔ must-complete token
+//!  6 lane::inflight   insert()     tag ↔ must-complete token
 //!  7 disk::rbd        submit()     the segments are the buffer: nothing is copied
-//!  8 rbd::aio         writev()     rbd_aio_writev(iov)
+//!  8 rbd::aio         write()      rbd_aio_writev(iov)
 //!       … OSDs …                   librbd thread
 //!  9 rbd::ffi::callback            record errno, push the op on the lane's list, never block
-//! 10 lane::pump       reap()       a batch of completions
+//! 10 lane::pump       finish()     a batch of completions
 //! 11 scsi::unit       resume()     → Response; errors → sense in one function (fault)
-//! 12 ring::command    complete()   response into the slot at the published tail
+//! 12 ring::consumer   complete()   response into the slot at the published tail
 //! 13 ring::consumer   commit()     tail Release once per batch → one kick
 //! ```
 //!
