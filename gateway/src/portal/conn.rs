@@ -228,7 +228,14 @@ impl Connection {
         for completion in completions.drain(..) {
             self.complete(completion);
         }
-        let outcome = events.drain(..).try_for_each(|event| self.event(event));
+        let mut outcome = Ok(());
+        for event in events.drain(..) {
+            match outcome {
+                Ok(()) => outcome = self.event(event),
+                // Its hold still has to wait for what is in the rings; closing the inbox sees to that.
+                Err(_) => self.inbox.post(event),
+            }
+        }
         (self.completions, self.events) = (completions, events);
         outcome
     }
