@@ -190,11 +190,13 @@ impl Connection {
         self.now = now;
         self.waker.clone_from(waker);
         let (pdus, bytes) = (self.transmit.pdus, self.transmit.bytes);
+        let copied = self.transmit.copied + self.receiver.copied;
         let turn = match self.try_turn(stream) {
             Ok(turn) => turn,
             Err(end) => Turn::Ended(end),
         };
         self.shared.stats.sent(self.transmit.pdus - pdus, self.transmit.bytes - bytes);
+        self.shared.stats.copied(self.transmit.copied + self.receiver.copied - copied);
         turn
     }
 
