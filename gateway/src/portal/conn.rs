@@ -113,6 +113,8 @@ pub(crate) struct Connection {
     pub(super) incoming: Incoming,
     /// Tasks that wait for blocks or room, first come first served.
     pub(super) waiting: VecDeque<Key>,
+    /// What an ended command held back is being started.
+    pub(super) starting: bool,
     /// LUNs with something to publish.
     pub(super) dirty: SmallVec<[usize; 8]>,
     pub(super) managing: Vec<Managing>,
@@ -160,6 +162,7 @@ impl Connection {
             held_bytes: 0,
             incoming: Incoming::Plain,
             waiting: VecDeque::new(),
+            starting: false,
             dirty: SmallVec::new(),
             managing: Vec::new(),
             notices: Vec::new(),

@@ -264,14 +264,15 @@ impl Connection {
         self.inbox.close();
     }
 
-    /// The ring of a LUN is corrupt: what was in it is answered so, and nobody waits for it any more.
+    /// The ring of a LUN is corrupt, or its lane has ended: what was in it is answered so, and nobody waits for it any more.
     pub(super) fn fail_port(&mut self, port: &Arc<Port>) {
         let Some(index) = self.luns.position(port) else { return };
         if let Some(guard) = self.luns.get(index).guarded() {
             guard.void();
         }
+        let sense = port.failure().unwrap_or(super::sense::Sense::FAILED);
         for key in self.tasks.select(|task| task.at == index && matches!(task.state, State::Running(_))) {
-            self.fail(key, super::task::Failure::Sense(super::sense::Sense::FAILED));
+            self.fail(key, super::task::Failure::Sense(sense));
         }
     }
 }
