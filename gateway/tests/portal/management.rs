@@ -78,6 +78,21 @@ fn the_answer_to_aborting_a_write_waits_until_it_can_no_longer_reach_the_medium(
 }
 
 #[test]
+fn a_command_without_data_is_waited_for_whatever_direction_it_was_given() {
+    let bench = Bench::new();
+    let mut initiator = Initiator::session(bench.address, TARGET);
+    bench.devices[0].withhold();
+    // WRITE SAME(16) with NDOB.
+    let command = initiator.command(&[0x93, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0], true, false, 0);
+    initiator.send(command.encode(), &[], &[]);
+    bench.devices[0].wait_withheld(1);
+    initiator.send_management(ABORT_TASK, &command);
+    assert!(quiet(&mut initiator));
+    bench.devices[0].release();
+    assert_eq!(initiator.receive().header.opcode(), TaskManagementResponse::OPCODE);
+}
+
+#[test]
 fn aborting_a_write_again_waits_for_it_again() {
     let bench = Bench::new();
     let mut initiator = Initiator::session(bench.address, TARGET);
