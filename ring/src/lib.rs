@@ -164,6 +164,12 @@ pub enum Kick {
 pub trait Doorbell: Send + Sync {
     /// Wakes the peer. Cheap, never blocks, may be called from any thread.
     fn ring(&self);
+
+    /// Tells the peer that this end has stopped for good: nothing that is in the ring or comes into it will be carried
+    /// out, and of what was carried out nothing is under way any more. `in_order`: it was told to, and nothing was wrong.
+    fn ended(&self, in_order: bool) {
+        let _ = in_order;
+    }
 }
 
 /// Task-management functions as TCMU numbers them (`enum tcmu_tmr_type`, Linux 5.10).

@@ -376,11 +376,14 @@ fn write_range(io: &Io) -> Option<Range<u64>> {
 
 impl Drop for Pump {
     fn drop(&mut self) {
+        if self.inflight.is_empty() {
+            // Whoever waits for what is left in the ring must learn that it never ends.
+            let stopped = self.shared.stopping.load(Ordering::Acquire);
+            return self.producer.ended(stopped && self.closed && self.consumer.corrupt().is_none());
+        }
         // Reactors shut down under a running lane. Its commands' memory is still lent to the disk, so they are neither
         // answered nor dropped.
-        if !self.inflight.is_empty() {
-            tracing::error!(lun = %self.name, commands = self.inflight.len(), "a lane was dropped with commands in flight");
-            Box::leak(Box::new(std::mem::take(&mut self.inflight)));
-        }
+        tracing::error!(lun = %self.name, commands = self.inflight.len(), "a lane was dropped with commands in flight");
+        Box::leak(Box::new(std::mem::take(&mut self.inflight)));
     }
 }

@@ -117,8 +117,8 @@ impl Connection {
 
     /// What can be said against a command before any of its data is here.
     fn judge(&mut self, command: &ScsiCommand, immediate: usize, task: &Task) -> Option<Failure> {
-        let sense = if self.luns.get(task.at).port.failed() {
-            Sense::FAILED
+        let sense = if let Some(sense) = self.luns.get(task.at).port.failure() {
+            sense
         } else if command.attribute > 3 {
             Sense::INVALID_MESSAGE
         } else if command.read && command.write {
@@ -234,6 +234,9 @@ impl Connection {
     fn push(&mut self, key: Key) {
         let Some(task) = self.tasks.get_mut(key) else { return };
         let lun = self.luns.get(task.at);
+        if let Some(sense) = lun.port.failure() {
+            return self.fail(key, Failure::Sense(sense));
+        }
         let guard = task.may_write().then(|| lun.guard(&self.inbox));
         let ticket = Ticket {
             inbox: Arc::clone(&self.inbox),
@@ -385,6 +388,10 @@ impl Connection {
         self.receiver.forget(key.slot);
         if task.started {
             self.luns.get(task.at).leave();
+            // One that fails as it starts comes here again: a long line of them must not become a deep stack.
+            if std::mem::replace(&mut self.starting, true) {
+                return Some(task);
+            }
             while let Some(next) = self.luns.get(task.at).next() {
                 match self.tasks.get_mut(next) {
                     Some(task) => {
@@ -394,6 +401,7 @@ impl Connection {
                     None => self.luns.get(task.at).leave(),
                 }
             }
+            self.starting = false;
         }
         Some(task)
     }

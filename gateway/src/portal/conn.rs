@@ -113,6 +113,8 @@ pub(crate) struct Connection {
     pub(super) incoming: Incoming,
     /// Tasks that wait for blocks or room, first come first served.
     pub(super) waiting: VecDeque<Key>,
+    /// What an ended command held back is being started.
+    pub(super) starting: bool,
     /// LUNs with something to publish.
     pub(super) dirty: SmallVec<[usize; 8]>,
     pub(super) managing: Vec<Managing>,
@@ -160,6 +162,7 @@ impl Connection {
             held_bytes: 0,
             incoming: Incoming::Plain,
             waiting: VecDeque::new(),
+            starting: false,
             dirty: SmallVec::new(),
             managing: Vec::new(),
             notices: Vec::new(),
@@ -190,11 +193,13 @@ impl Connection {
         self.now = now;
         self.waker.clone_from(waker);
         let (pdus, bytes) = (self.transmit.pdus, self.transmit.bytes);
+        let copied = self.transmit.copied + self.receiver.copied;
         let turn = match self.try_turn(stream) {
             Ok(turn) => turn,
             Err(end) => Turn::Ended(end),
         };
         self.shared.stats.sent(self.transmit.pdus - pdus, self.transmit.bytes - bytes);
+        self.shared.stats.copied(self.transmit.copied + self.receiver.copied - copied);
         turn
     }
 
@@ -228,7 +233,14 @@ impl Connection {
         for completion in completions.drain(..) {
             self.complete(completion);
         }
-        let outcome = events.drain(..).try_for_each(|event| self.event(event));
+        let mut outcome = Ok(());
+        for event in events.drain(..) {
+            match outcome {
+                Ok(()) => outcome = self.event(event),
+                // Its hold still has to wait for what is in the rings; closing the inbox sees to that.
+                Err(_) => self.inbox.post(event),
+            }
+        }
         (self.completions, self.events) = (completions, events);
         outcome
     }

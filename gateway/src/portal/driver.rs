@@ -36,7 +36,8 @@ pub(super) struct Accepted {
     pub(super) unauthenticated: Counted,
 }
 
-/// A session that has been entered; leaves the registry when dropped.
+/// A session that has been entered. When dropped it leaves the registry as soon as none of its commands can change the
+/// medium any more: until then a login from the same initiator port waits, as one that takes a live session's place does.
 #[derive(Debug)]
 struct Registered {
     shared: Arc<Shared>,
@@ -46,7 +47,12 @@ struct Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        self.shared.registry.remove(self.tsih, &self.inbox);
+        let (shared, tsih, inbox) = (Arc::clone(&self.shared), self.tsih, Arc::clone(&self.inbox));
+        shared.registry.end(tsih, &inbox);
+        // A session that never came to a connection would keep the hold, and with it itself.
+        self.inbox.close();
+        let hold = Hold::new(move || shared.registry.remove(tsih, &inbox));
+        self.inbox.post(Event::Close { end: End::Socket, hold: Some(hold) });
     }
 }
 

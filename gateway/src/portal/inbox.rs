@@ -119,7 +119,7 @@ pub(crate) enum Event {
     Abort { port: Arc<Port>, hold: Hold },
     /// The task management function with this number may be answered.
     Released(u32),
-    /// The ring of a LUN is corrupt.
+    /// The ring of a LUN is corrupt, or its lane has ended.
     Failed(Arc<Port>),
     /// Close without further ado; the hold waits for commands that may still change the medium.
     Close { end: End, hold: Option<Hold> },

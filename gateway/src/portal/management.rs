@@ -90,9 +90,10 @@ impl Connection {
     }
 
     fn abort_task(&mut self, request: &TaskManagementRequest) {
-        let found = self.tasks.by_tag(request.referenced_tag);
-        let found = found.filter(|key| self.tasks.get(*key).is_some_and(|task| task.lun == request.lun));
-        let Some(key) = found else {
+        // A command aborted before may still be in the ring: whoever asks again waits for it again.
+        let (tag, lun) = (request.referenced_tag, request.lun);
+        let named = |task: &Task| task.tag == tag && task.lun == lun;
+        if !self.tasks.iter().any(named) {
             // 11.5.5: a command still on its way counts as received, and is dropped when it comes.
             let number = request.ref_cmd_sn;
             let on_its_way = self.window.standing(number) != super::window::Standing::Outside
@@ -103,10 +104,10 @@ impl Connection {
                 self.deliver_held();
             }
             return self.answer_function(request.task_tag, if on_its_way { COMPLETE } else { NO_TASK });
-        };
+        }
         let (serial, hold) = self.new_hold();
         self.managing.push(Managing { serial, answer: Answer::Function(request.task_tag) });
-        self.abort_own(|task| task.serial == key.serial, &hold, Some(TaskManagementKind::AbortTask));
+        self.abort_own(named, &hold, Some(TaskManagementKind::AbortTask));
     }
 
     /// Ends the commands at some LUNs, for ABORT TASK SET this nexus' only, else those of every nexus.
@@ -163,7 +164,13 @@ impl Connection {
         hold: &Hold,
         ids: &mut SmallVec<[CommandId; 16]>,
     ) {
-        for key in self.tasks.select(select) {
+        // Those held back go first: the end of those before them must not start one of them.
+        let (started, held_back): (SmallVec<[Key; 16]>, SmallVec<[Key; 16]>) = self
+            .tasks
+            .select(select)
+            .into_iter()
+            .partition(|key| self.tasks.get(*key).is_some_and(|task| task.started));
+        for key in held_back.into_iter().chain(started) {
             self.abort(key, hold, ids);
         }
     }
@@ -257,14 +264,15 @@ impl Connection {
         self.inbox.close();
     }
 
-    /// The ring of a LUN is corrupt: what was in it is answered so, and nobody waits for it any more.
+    /// The ring of a LUN is corrupt, or its lane has ended: what was in it is answered so, and nobody waits for it any more.
     pub(super) fn fail_port(&mut self, port: &Arc<Port>) {
         let Some(index) = self.luns.position(port) else { return };
         if let Some(guard) = self.luns.get(index).guarded() {
             guard.void();
         }
+        let sense = port.failure().unwrap_or(super::sense::Sense::FAILED);
         for key in self.tasks.select(|task| task.at == index && matches!(task.state, State::Running(_))) {
-            self.fail(key, super::task::Failure::Sense(super::sense::Sense::FAILED));
+            self.fail(key, super::task::Failure::Sense(sense));
         }
     }
 }

@@ -3,13 +3,13 @@
 //! The lane rings the port's doorbell after it has committed answers; the port reaps them and hands each to the inbox
 //! of its connection, which wakes the connection's task once for a batch. A ring found corrupt fails the LUN alone.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use ring::{Doorbell, Kick, Producer};
 
 use super::inbox::{End, Event, Hold, Inbox, Ticket};
+use super::sense::Sense;
 
 /// The portal's end of one LUN.
 pub struct Port {
@@ -18,7 +18,8 @@ pub struct Port {
     /// Sessions that can reach the LUN, those with commands left in the ring included.
     members: Mutex<Vec<Weak<Inbox>>>,
     qfull_timeout: Duration,
-    failed: AtomicBool,
+    /// Why the LUN answers nothing any more.
+    failure: OnceLock<Sense>,
     this: Weak<Self>,
 }
 
@@ -30,7 +31,7 @@ impl Port {
             lane: OnceLock::new(),
             members: Mutex::default(),
             qfull_timeout,
-            failed: AtomicBool::new(false),
+            failure: OnceLock::new(),
             this: Weak::clone(this),
         })
     }
@@ -41,9 +42,14 @@ impl Port {
         let _ = self.lane.set(lane);
     }
 
-    /// Whether the ring was found corrupt.
+    /// Whether the LUN answers nothing any more: its ring was found corrupt, or its lane has ended.
     pub fn failed(&self) -> bool {
-        self.failed.load(Ordering::Acquire)
+        self.failure.get().is_some()
+    }
+
+    /// What commands are told then.
+    pub(crate) fn failure(&self) -> Option<Sense> {
+        self.failure.get().copied()
     }
 
     pub(crate) fn producer(&self) -> &Producer<Ticket> {
@@ -89,11 +95,11 @@ impl Port {
         members.iter().filter_map(Weak::upgrade).collect()
     }
 
-    fn fail(&self) {
-        if !self.failed.swap(true, Ordering::AcqRel)
+    fn fail(&self, sense: Sense) {
+        // Known before the members are looked at, so that a command pushed meanwhile is either refused or ended by this.
+        if self.failure.set(sense).is_ok()
             && let Some(this) = self.this.upgrade()
         {
-            tracing::error!("the ring of a LUN is corrupt; the LUN has failed");
             for member in self.members() {
                 member.post(Event::Failed(Arc::clone(&this)));
             }
@@ -110,8 +116,14 @@ impl Doorbell for Port {
             orphans.extend(inbox.complete(completion));
         });
         if reaped.is_err() {
-            self.fail();
+            tracing::error!("the ring of a LUN is corrupt; the LUN has failed");
+            self.fail(Sense::FAILED);
         }
+    }
+
+    fn ended(&self, in_order: bool) {
+        // Replaced or removed: the initiator tries again and finds what has taken its place.
+        self.fail(if in_order { Sense::BECOMING_READY } else { Sense::FAILED });
     }
 }
 

@@ -12,7 +12,7 @@
 use std::io::{self, IoSliceMut};
 use std::ops::Range;
 
-use super::pdu::{HEADER, Header, padding};
+use super::pdu::{DataOut, HEADER, Header, ScsiCommand, padding};
 use super::stream::{Stream, recycle_mut};
 
 /// Longest header: BHS, AHS and digest.
@@ -95,6 +95,8 @@ pub(crate) struct Receiver {
     /// Headers in `scratch` not yet given.
     ready: Range<usize>,
     discard: Vec<u8>,
+    /// Bytes of SCSI Command and Data-Out PDUs that went into a buffer instead of blocks, to be copied from there.
+    pub(super) copied: u64,
     slices: Vec<IoSliceMut<'static>>,
 }
 
@@ -113,6 +115,7 @@ impl Receiver {
             scratch: Box::new([0; AHEAD]),
             ready: 0..0,
             discard: Vec::new(),
+            copied: 0,
             slices: Vec::new(),
         }
     }
@@ -131,6 +134,9 @@ impl Receiver {
     pub(crate) fn begin(&mut self, header: Header, place: Place) {
         let len = header.data_len();
         let kept = if place == Place::Keep { vec![0; len] } else { Vec::new() };
+        if place == Place::Keep && matches!(header.opcode(), ScsiCommand::OPCODE | DataOut::OPCODE) {
+            self.copied += len as u64;
+        }
         let trailer_len = padding(len) + if self.data_digest { 4 } else { 0 };
         let skip = std::mem::take(&mut self.skip);
         self.body = Some(Body {
@@ -332,4 +338,26 @@ fn checked(bytes: &[u8], digest_len: usize) -> Arrival {
 /// CRC32C goes over the wire as iSCSI's bit order has it: the least significant byte first.
 fn digest_matches(crc: u32, sent: &[u8]) -> bool {
     sent == crc.to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payload_that_goes_through_a_buffer_is_counted_and_what_goes_into_blocks_is_not() {
+        let copied = |opcode: u8, place: Place| {
+            let mut receiver = Receiver::full_feature(false, false);
+            let mut header = Header::new(opcode);
+            header.set_data_len(512);
+            receiver.begin(header, place);
+            receiver.copied
+        };
+        assert_eq!(copied(ScsiCommand::OPCODE, Place::Keep), 512);
+        assert_eq!(copied(DataOut::OPCODE, Place::Keep), 512);
+        assert_eq!(copied(ScsiCommand::OPCODE, Place::Task(0, 0)), 0);
+        assert_eq!(copied(DataOut::OPCODE, Place::Discard), 0);
+        // The data of a ping is no payload.
+        assert_eq!(copied(0x00, Place::Keep), 0);
+    }
 }

@@ -70,6 +70,8 @@ pub(crate) struct Registry {
 #[derive(Debug, Default)]
 struct Sessions {
     by_tsih: BTreeMap<u16, Entry>,
+    /// Without a connection, but with commands in a ring that may still change the medium.
+    ending: Vec<Entry>,
     last: u16,
 }
 
@@ -94,7 +96,8 @@ impl Registry {
             }
         }
         if entry.info.target.is_some() {
-            if let Some(old) = sessions.by_tsih.values().find(|old| old.same_port(&entry.info)) {
+            let mut all = sessions.by_tsih.values().chain(&sessions.ending);
+            if let Some(old) = all.find(|old| old.same_port(&entry.info)) {
                 return Ok(Claim::Occupied(old.clone()));
             }
             let normal = sessions.by_tsih.values().filter(|entry| entry.info.target.is_some()).count();
@@ -108,13 +111,21 @@ impl Registry {
         Ok(Claim::Entered(tsih))
     }
 
+    /// A session has lost its connection: it gives its TSIH back, and keeps its initiator port until [`Self::remove`].
+    pub(super) fn end(&self, tsih: u16, inbox: &Arc<Inbox>) {
+        let mut sessions = self.lock();
+        let ended = sessions.take(tsih, inbox);
+        sessions.ending.extend(ended);
+    }
+
     /// Takes a session out, if it is still the one with this inbox.
     pub(super) fn remove(&self, tsih: u16, inbox: &Arc<Inbox>) {
         let mut sessions = self.lock();
-        let same = sessions.by_tsih.get(&tsih).is_some_and(|entry| Arc::ptr_eq(&entry.inbox, inbox));
-        let removed = if same { sessions.by_tsih.remove(&tsih) } else { None };
+        let live = sessions.take(tsih, inbox);
+        let ending = sessions.ending.iter().position(|entry| Arc::ptr_eq(&entry.inbox, inbox));
+        let ending = ending.map(|index| sessions.ending.swap_remove(index));
         drop(sessions);
-        drop(removed);
+        drop((live, ending));
     }
 
     pub(super) fn all(&self) -> Vec<Entry> {
@@ -128,6 +139,11 @@ impl Registry {
 }
 
 impl Sessions {
+    fn take(&mut self, tsih: u16, inbox: &Arc<Inbox>) -> Option<Entry> {
+        let same = self.by_tsih.get(&tsih).is_some_and(|entry| Arc::ptr_eq(&entry.inbox, inbox));
+        if same { self.by_tsih.remove(&tsih) } else { None }
+    }
+
     /// The next TSIH that is free; never 0.
     fn free_tsih(&mut self) -> Option<u16> {
         for _ in 0..=u16::MAX {

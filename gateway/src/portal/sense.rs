@@ -18,6 +18,8 @@ impl Sense {
     pub(crate) const INVALID_MESSAGE: Self = Self(0x05, 0x49, 0x00);
     /// LOGICAL UNIT NOT READY, MANUAL INTERVENTION REQUIRED.
     pub(crate) const FAILED: Self = Self(0x02, 0x04, 0x03);
+    /// LOGICAL UNIT IS IN PROCESS OF BECOMING READY.
+    pub(crate) const BECOMING_READY: Self = Self(0x02, 0x04, 0x01);
     /// INVALID COMMAND OPERATION CODE: the ring's owner does not know the entry.
     pub(crate) const UNKNOWN: Self = Self(0x05, 0x20, 0x00);
 

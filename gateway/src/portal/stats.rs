@@ -26,7 +26,8 @@ pub struct Stats {
     pub bytes_in: u64,
     /// Bytes sent, headers included.
     pub bytes_out: u64,
-    /// Bytes of READ and WRITE data that the portal copied in memory. Stays 0: there is no such path.
+    /// Bytes of SCSI Command, Data-Out and Data-In segments that went through a buffer of the portal instead of the
+    /// command's blocks. A target that copies nothing stays at 0.
     pub bytes_copied: u64,
     /// Reject PDUs sent.
     pub rejects: u64,
@@ -55,6 +56,7 @@ pub(crate) struct Counters {
     pdus_out: AtomicU64,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
+    bytes_copied: AtomicU64,
     rejects: AtomicU64,
     digest_errors: AtomicU64,
     pub(super) accepted: AtomicU64,
@@ -84,6 +86,10 @@ impl Counters {
         add(&self.bytes_out, bytes);
     }
 
+    pub(super) fn copied(&self, bytes: u64) {
+        add(&self.bytes_copied, bytes);
+    }
+
     pub(super) fn rejected(&self) {
         add(&self.rejects, 1);
     }
@@ -104,7 +110,7 @@ impl Counters {
             pdus_out: get(&self.pdus_out),
             bytes_in: get(&self.bytes_in),
             bytes_out: get(&self.bytes_out),
-            bytes_copied: 0,
+            bytes_copied: get(&self.bytes_copied),
             rejects: get(&self.rejects),
             digest_errors: get(&self.digest_errors),
             accepted: get(&self.accepted),

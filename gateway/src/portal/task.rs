@@ -109,9 +109,10 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Whether it may change the medium: everything that does not just read.
+    /// Whether it may change the medium: everything that does not bring data in. A command that moves no data may (WRITE
+    /// SAME with NDOB), whatever direction it was given.
     pub(crate) fn may_write(&self) -> bool {
-        !self.read
+        !self.read || self.expected == 0
     }
 }
 

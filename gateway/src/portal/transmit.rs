@@ -103,6 +103,8 @@ pub(crate) struct Transmit {
     slices: Vec<IoSlice<'static>>,
     pub(crate) pdus: u64,
     pub(crate) bytes: u64,
+    /// Bytes of Data-In that went out of a buffer instead of blocks: somebody has copied them there.
+    pub(super) copied: u64,
 }
 
 impl Transmit {
@@ -237,6 +239,9 @@ impl Transmit {
     }
 
     fn frame(&mut self, header: &Header, payload: Payload, payload_len: usize) -> Frame {
+        if let (Payload::Bytes(_), DataIn::OPCODE) = (&payload, header.opcode()) {
+            self.copied += payload_len as u64;
+        }
         let mut frame = Frame {
             head: [0; HEADER + 4],
             head_len: HEADER,
@@ -341,5 +346,17 @@ mod tests {
         // A burst of 8192 takes three segments of 3072; 20480 bytes are two bursts and 4096 bytes.
         assert_eq!(count(3072, 8192, 20_480), 3 + 3 + 2);
         assert_eq!(count(1 << 20, 8192, 20_480), 3);
+    }
+
+    #[test]
+    fn data_in_out_of_a_buffer_is_counted_as_copied_and_other_segments_are_not() {
+        let mut transmit = Transmit::new(false, false, 8192, 262_144);
+        let mut window = Window::new(1, 1, 4, 0, None);
+        transmit.status(super::super::pdu::NopIn::default().encode(), vec![0; 100]);
+        transmit.prepare(&mut window);
+        assert_eq!(transmit.copied, 0);
+        transmit.status(DataIn::default().encode(), vec![0; 512]);
+        transmit.prepare(&mut window);
+        assert_eq!(transmit.copied, 512);
     }
 }

@@ -6,7 +6,7 @@ use super::cdb::{Request, Span};
 use super::device::{Answer, Device, Settle, good};
 use super::limits;
 use super::sense::{self, Sense};
-use super::step::Io;
+use super::step::{Direction, Io};
 
 /// UNMAP: each descriptor's range is given back. Whatever the list claims, no descriptor beyond its end is read.
 pub(super) fn unmap(device: &mut Device, request: &Request<'_>) -> Answer {
@@ -67,6 +67,10 @@ pub(super) fn write_same(device: &mut Device, request: &Request<'_>) -> Answer {
     let no_data = cdb.bit(1, 0x01);
     if unmap && device.geometry.provisioning.is_none() {
         return Err(sense::INVALID_FIELD_IN_CDB.at_cdb_bit(1, 3));
+    }
+    // A transport does not wait for a command that is said to read before it reports an abort.
+    if no_data && request.data.direction() == Direction::In && !request.data.is_empty() {
+        return Err(sense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);
     }
     let extent = device.locate(cdb.span())?;
     // WSNZ is one: no blocks is not all blocks.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,8 @@ pub(super) struct App {
     shared: Arc<Shared>,
     opening: JoinSet<Attempt>,
     in_progress: BTreeSet<Place>,
+    /// LUNs that are being stopped, all at the same time: one store that hangs must not hold up the others.
+    leaving: JoinSet<()>,
 }
 
 /// What status and metrics read from other threads.
@@ -83,6 +86,7 @@ impl App {
             shared: Arc::new(shared),
             opening: JoinSet::new(),
             in_progress: BTreeSet::new(),
+            leaving: JoinSet::new(),
         };
         app.shared.lock().wanted = wanted(&app.config);
         app.open_missing();
@@ -138,15 +142,21 @@ impl App {
     /// Puts an opened disk to work (or keeps the reason why it is not).
     pub(super) fn finish(&mut self, attempt: Box<Attempt>) {
         let (place, spec, result) = *attempt;
-        self.in_progress.remove(&place);
         let current = self.shared.lock().wanted.get(&place) == Some(&spec);
-        let result = result.and_then(|opened| {
-            if !current {
-                opened.disk.close();
-                return Err("the configuration has changed".into());
+        let result = match result {
+            // The place stays on its way until the store has let go.
+            Ok(opened) if !current => {
+                self.opening.spawn_blocking(move || {
+                    opened.disk.close();
+                    (place, spec, Err("the configuration has changed".into()))
+                });
+                return;
             }
-            Running::start(&place, &spec, opened, &self.around, self.reactor(&place))
-        });
+            result => result,
+        };
+        self.in_progress.remove(&place);
+        let result = result
+            .and_then(|opened| Running::start(&place, &spec, opened, &self.around, self.reactor(&place)));
         let mut luns = self.shared.lock();
         match result {
             Ok(running) => {
@@ -162,7 +172,11 @@ impl App {
                 }
                 luns.down.insert(place, reason);
             }
-            Err(_) => {}
+            // What is wanted there now has waited for this one to be out of the way.
+            Err(_) => {
+                drop(luns);
+                self.open_missing();
+            }
         }
     }
 
@@ -180,7 +194,7 @@ impl App {
             }
             let (place, spec, stores) = (place.clone(), spec.clone(), self.stores.clone());
             self.opening.spawn_blocking(move || {
-                let result = stores.open(&spec.disk).map_err(|error| format!("{error:#}"));
+                let result = attempt(|| stores.open(&spec.disk));
                 (place, spec, result)
             });
         }
@@ -217,14 +231,13 @@ impl App {
         };
         // First out of the portal's sight, then drained, and only then may the same store be opened anew.
         self.publish();
-        for running in &gone {
-            running.stop().await;
-        }
+        let replaced = gone.len();
+        self.drain(gone).await;
         self.open_missing();
         let _ = tokio::time::timeout(Duration::from_secs(20), self.settle()).await;
         let luns = self.shared.lock();
         let mut summary =
-            format!("reloaded: {} LUN(s) online, {} removed or replaced", luns.running.len(), gone.len());
+            format!("reloaded: {} LUN(s) online, {} removed or replaced", luns.running.len(), replaced);
         for (place, reason) in &luns.down {
             summary += &format!("\n{} LUN {}: {reason}", place.target, place.lun);
         }
@@ -232,6 +245,14 @@ impl App {
             summary += &format!("\nnote: {note}");
         }
         summary
+    }
+
+    /// Stops LUNs. When the future is dropped they go on stopping, and the next call waits for them too.
+    async fn drain(&mut self, luns: impl IntoIterator<Item = Running>) {
+        for running in luns {
+            self.leaving.spawn(async move { running.stop().await });
+        }
+        while self.leaving.join_next().await.is_some() {}
     }
 
     /// Why LUNs are down, a line each.
@@ -258,15 +279,13 @@ impl App {
     }
 
     /// Asks initiators to log out, finishes what has been taken on, closes the disks.
-    pub(super) async fn stop(self) {
+    pub(super) async fn stop(mut self) {
         let server = self.shared.server.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(server) = server {
             server.shutdown(self.config.limits.shutdown_grace).await;
         }
         let running = std::mem::take(&mut self.shared.lock().running);
-        for lun in running.values() {
-            lun.stop().await;
-        }
+        self.drain(running.into_values()).await;
         self.absent.stop().await;
     }
 }
@@ -324,6 +343,15 @@ impl Shared {
             luns: listed.collect(),
             sessions,
         }
+    }
+}
+
+/// What opening a disk has come to, in words. A panic counts as an answer: without one the place would be on its way for
+/// ever and never tried again.
+fn attempt<T>(open: impl FnOnce() -> anyhow::Result<T>) -> Result<T, String> {
+    match std::panic::catch_unwind(AssertUnwindSafe(open)) {
+        Ok(result) => result.map_err(|error| format!("{error:#}")),
+        Err(_reported) => Err("opening it failed unexpectedly; see the log".into()),
     }
 }
 
@@ -397,4 +425,16 @@ fn restart_notes(old: &Config, new: &Config) -> Vec<&'static str> {
         (portal, "connections, sessions and login_timeout are read at start only; restart to change them"),
     ];
     changes.into_iter().filter_map(|(changed, note)| changed.then_some(note)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_panics_while_it_opens_is_a_disk_that_did_not_open() {
+        let reason = attempt::<()>(|| panic!("a bug")).unwrap_err();
+        assert!(reason.contains("unexpectedly"));
+        assert_eq!(attempt::<()>(|| anyhow::bail!("no such image")).unwrap_err(), "no such image");
+    }
 }

@@ -9,6 +9,7 @@ mod lun;
 mod memory;
 mod stores;
 
+use std::future::Future;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,8 +36,15 @@ const RETRY: Duration = Duration::from_secs(10);
 /// can log in.
 pub fn run(config: Config, file: Option<PathBuf>, ready: impl FnOnce(&[SocketAddr])) -> anyhow::Result<()> {
     raise_file_limit();
+    run_and_leave(serve(config, file.as_deref(), ready))
+}
+
+/// Runs `task` and leaves, without waiting for threads that a store still holds: who was told to end twice must end.
+fn run_and_leave<T>(task: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(config, file.as_deref(), ready))
+    let result = runtime.block_on(task);
+    runtime.shutdown_background();
+    result
 }
 
 async fn serve(config: Config, file: Option<&Path>, ready: impl FnOnce(&[SocketAddr])) -> anyhow::Result<()> {
@@ -87,16 +95,29 @@ async fn run_until_told(
         tokio::select! {
             signal = signals.next() => match signal {
                 Signal::End => return,
-                Signal::Reload => match reload(app, file).await {
-                    Ok(summary) => tracing::info!("{summary}"),
-                    Err(error) => tracing::warn!("not reloaded: {error:#}"),
+                Signal::Reload => match unless_ended(signals, reload(app, file)).await {
+                    Some(Ok(summary)) => tracing::info!("{summary}"),
+                    Some(Err(error)) => tracing::warn!("not reloaded: {error:#}"),
+                    None => return,
                 },
             },
             Some(attempt) = app.opened() => app.finish(attempt),
-            Some(asked) = control.recv() => answer(asked, app, file, source).await,
+            Some(asked) = control.recv() => {
+                if unless_ended(signals, answer(asked, app, file, source)).await.is_none() {
+                    return;
+                }
+            }
             _ = second.tick() => app.shrink_idle(),
             _ = retry.tick() => app.open_missing(),
         }
+    }
+}
+
+/// Does `work`, which may wait for a store for ever; `None` when the end was asked for meanwhile.
+async fn unless_ended<T>(signals: &mut Signals, work: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        done = work => Some(done),
+        () = signals.end() => None,
     }
 }
 
@@ -187,5 +208,39 @@ fn raise_file_limit() {
         && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
     {
         tracing::debug!(%error, "the limit of open files stays at {soft}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_reload_that_waits_for_ever_does_not_keep_the_gateway_from_ending() {
+        let mut signals = Signals::new().unwrap();
+        assert_eq!(unless_ended(&mut signals, async { 1 }).await, Some(1));
+        nix::sys::signal::raise(nix::sys::signal::Signal::SIGHUP).unwrap();
+        nix::sys::signal::raise(nix::sys::signal::Signal::SIGTERM).unwrap();
+        let told = unless_ended(&mut signals, std::future::pending::<()>());
+        assert_eq!(tokio::time::timeout(Duration::from_secs(20), told).await, Ok(None));
+    }
+
+    #[test]
+    fn leaving_does_not_wait_for_a_store_that_hangs() {
+        let (release, held) = mpsc::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || {
+            let result = run_and_leave(async {
+                tokio::task::spawn_blocking(move || held.recv());
+                tokio::task::yield_now().await;
+                Ok(())
+            });
+            tell.send(result.is_ok())
+        });
+        assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(true));
+        drop(release);
     }
 }

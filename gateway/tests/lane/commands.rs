@@ -77,6 +77,15 @@ fn what_was_written_is_read_back_and_no_payload_is_copied() {
 }
 
 #[test]
+fn a_read_that_ends_within_a_block_is_counted_as_copied_in_its_last_part() {
+    let reactors = reactors(1);
+    let mut driver = Driver::start(reactors.pick(), memory(), &Setup::default());
+    assert_eq!(driver.get(&read_16(0, 2), BLOCK + 100).status, GOOD);
+    assert_eq!(driver.lane.stats().bytes_copied, 100);
+    driver.stop();
+}
+
+#[test]
 fn completions_out_of_order_each_reach_their_own_command() {
     let jitter = fault::Settings { jitter: Duration::from_millis(4), seed: 3, ..Default::default() };
     let reactors = reactors(1);

@@ -78,6 +78,57 @@ fn the_answer_to_aborting_a_write_waits_until_it_can_no_longer_reach_the_medium(
 }
 
 #[test]
+fn a_command_without_data_is_waited_for_whatever_direction_it_was_given() {
+    let bench = Bench::new();
+    let mut initiator = Initiator::session(bench.address, TARGET);
+    bench.devices[0].withhold();
+    // WRITE SAME(16) with NDOB.
+    let command = initiator.command(&[0x93, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0], true, false, 0);
+    initiator.send(command.encode(), &[], &[]);
+    bench.devices[0].wait_withheld(1);
+    initiator.send_management(ABORT_TASK, &command);
+    assert!(quiet(&mut initiator));
+    bench.devices[0].release();
+    assert_eq!(initiator.receive().header.opcode(), TaskManagementResponse::OPCODE);
+}
+
+#[test]
+fn aborting_a_write_again_waits_for_it_again() {
+    let bench = Bench::new();
+    let mut initiator = Initiator::session(bench.address, TARGET);
+    bench.devices[0].withhold();
+    let command = write(&mut initiator, 1);
+    bench.devices[0].wait_withheld(1);
+    let first = initiator.send_management(ABORT_TASK, &command);
+    let second = initiator.send_management(ABORT_TASK, &command);
+    assert!(quiet(&mut initiator));
+    bench.devices[0].release();
+    let mut answered = [initiator.receive().header, initiator.receive().header].map(|pdu| {
+        assert_eq!(TaskManagementResponse::decode(&pdu).response, 0);
+        pdu.task_tag()
+    });
+    answered.sort_unstable();
+    assert_eq!(answered, [first, second]);
+}
+
+#[test]
+fn a_write_held_back_by_an_aborted_one_is_ended_without_being_started() {
+    let bench = Bench::new();
+    let keys = [("InitialR2T", "Yes"), ("ImmediateData", "No")];
+    let mut initiator = Initiator::session_with(bench.address, TARGET, &keys);
+    let first = initiator.command(&write10(3, 8), false, true, 4096);
+    initiator.send(first.encode(), &[], &[]);
+    assert_eq!(initiator.receive().header.opcode(), R2t::OPCODE);
+    // SYNCHRONIZE CACHE, ORDERED: needs nothing but its turn.
+    let mut ordered = initiator.command(&[0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0], false, false, 0);
+    ordered.attribute = 2;
+    initiator.send(ordered.encode(), &[], &[]);
+    assert_eq!(initiator.manage(ABORT_TASK_SET, &first), 0);
+    assert_eq!(initiator.read(&[0; 6], 0).status, 0);
+    assert_eq!(bench.devices[0].seen(), [0]);
+}
+
+#[test]
 fn a_write_that_still_waits_for_data_ends_at_once_and_its_late_data_is_thrown_away() {
     let bench = Bench::new();
     let keys = [("InitialR2T", "Yes"), ("ImmediateData", "No")];
@@ -216,6 +267,29 @@ fn a_login_that_takes_a_sessions_place_waits_for_its_writes() {
     assert_eq!(bench.server().sessions().len(), 1);
     bench.wait_idle();
     eventually("the old nexus is gone", || bench.nexuses.len() == 1);
+}
+
+#[test]
+fn a_login_waits_for_the_writes_of_a_session_of_its_port_that_lost_its_connection() {
+    let bench = Bench::new();
+    let mut old = Initiator::session(bench.address, TARGET);
+    bench.devices[0].withhold();
+    write(&mut old, 7);
+    bench.devices[0].wait_withheld(1);
+    drop(old);
+    eventually("it is gone", || bench.server().sessions().is_empty());
+    let address = bench.address;
+    let login = std::thread::spawn(move || Initiator::session(address, TARGET));
+    // Another initiator port is not held up.
+    assert_eq!(another(&bench, 2).ping(b"x"), b"x");
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(!login.is_finished(), "the login did not wait");
+    bench.devices[0].release();
+    let mut new = login.join().unwrap();
+    assert_eq!(new.read(&read10(7, 1), 512).data, pattern(7, 512));
+    bench.wait_idle();
+    drop(new);
+    eventually("nothing is kept", || bench.nexuses.is_empty());
 }
 
 #[test]

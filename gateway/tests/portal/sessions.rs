@@ -199,3 +199,24 @@ fn a_corrupt_ring_fails_its_lun_and_no_other_and_nobody_waits_for_it() {
     let mut again = Initiator::session(bench.address, TARGET);
     assert_eq!(again.read(&read10(0, 1), 512).sense(), Some((2, 4, 3)));
 }
+
+#[test]
+fn a_lun_whose_lane_has_ended_answers_what_comes_late_and_holds_nobody_up() {
+    let bench = Bench::with(Setup { lanes: true, ..Setup::default() });
+    let keys = [("InitialR2T", "Yes"), ("ImmediateData", "No")];
+    let mut initiator = Initiator::session_with(bench.address, TARGET, &keys);
+    while initiator.read(&[0; 6], 0).status != 0 {}
+    let data = pattern(1, 4096);
+    let command = initiator.command(&write10(0, 8), false, true, data.len());
+    initiator.send(command.encode(), &[], &[]);
+    let r2t = R2t::decode(&initiator.receive().header);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(bench.lanes[0].stop());
+    // LOGICAL UNIT IS IN PROCESS OF BECOMING READY: for the write whose data was on its way, and for what comes.
+    initiator.answer_r2t(&r2t, &data);
+    assert_eq!(initiator.finish(command.task_tag, &[]).sense(), Some((2, 4, 1)));
+    assert_eq!(initiator.read(&read10(0, 1), 512).sense(), Some((2, 4, 1)));
+    assert_eq!(initiator.manage(5, &command), 0);
+    let mut again = Initiator::session(bench.address, TARGET);
+    assert_eq!(again.ping(b"x"), b"x");
+}

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -132,7 +133,9 @@ impl Pool {
             queue.running += 1;
             self.offer(&line, queue);
             let Job { work, _pass } = job;
-            work();
+            // What panics has been reported, and its command answered by dropping it; the thread and its place in the line
+            // stay, or every disk of the process would soon be without workers.
+            let _ = std::panic::catch_unwind(AssertUnwindSafe(work));
             let mut queue = lock(&line.0);
             queue.running -= 1;
             self.offer(&line, queue);
@@ -186,5 +189,18 @@ mod tests {
         drop(release);
         gate.close();
         gate.wait_empty();
+    }
+
+    #[test]
+    fn a_request_that_panics_takes_no_worker_and_no_place_in_line_with_it() {
+        let workers = Workers::start(1).unwrap();
+        let gate = Arc::new(Gate::default());
+        let line = workers.line();
+        for _ in 0..3 {
+            workers.put(&line, Job::new(|| panic!("a bug"), gate.enter().unwrap()));
+        }
+        let (tell, told) = mpsc::channel();
+        workers.put(&line, Job::new(move || tell.send(()).unwrap(), gate.enter().unwrap()));
+        told.recv_timeout(Duration::from_secs(30)).unwrap();
     }
 }

@@ -1,8 +1,11 @@
 //! The core against anything a peer may send: it answers, waits or ends, and lets go of everything.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::portal::inbox::{Event, Hold};
 use crate::portal::pdu::*;
 
 /// One thing that happens to a connection.
@@ -202,5 +205,38 @@ fn a_silent_peer_is_pinged_and_dropped_by_the_clock_alone() {
     simulated.pass(Duration::from_secs(1));
     assert!(!simulated.work());
     assert_eq!(simulated.end(), Some(End::Silent));
+    simulated.finish();
+}
+
+#[test]
+fn a_connection_that_is_closed_first_still_holds_whoever_asks_next() {
+    let mut simulated = Simulated::new(Negotiated::default(), 4096);
+    let (last, write) = (true, true);
+    let command = ScsiCommand {
+        last,
+        write,
+        task_tag: 1,
+        cmd_sn: 1,
+        expected_len: 512,
+        attribute: 1,
+        ..ScsiCommand::default()
+    };
+    let mut header = command.encode();
+    header.set_data_len(512);
+    simulated.feed(&header.0);
+    simulated.feed(&[7; 512]);
+    assert!(simulated.work());
+
+    let fired = Arc::new(AtomicBool::new(false));
+    let fire = Arc::clone(&fired);
+    let hold = Hold::new(move || fire.store(true, Ordering::SeqCst));
+    let port = Arc::clone(&simulated.consumers[0].1);
+    let inbox = Arc::clone(&simulated.connection.as_ref().unwrap().inbox);
+    inbox.post(Event::Close { end: End::Revoked, hold: None });
+    inbox.post(Event::Abort { port, hold });
+    assert!(!simulated.work());
+    assert!(!fired.load(Ordering::SeqCst), "the write can still change the medium");
+    simulated.answer();
+    assert!(fired.load(Ordering::SeqCst));
     simulated.finish();
 }

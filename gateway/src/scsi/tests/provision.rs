@@ -1,6 +1,6 @@
 //! UNMAP and WRITE SAME.
 
-use super::bench::{geometry, pattern};
+use super::bench::{code, geometry, pattern, room_of};
 use super::{Bench, cdb10, cdb16, sense};
 use crate::disk::{Error, Geometry};
 use crate::scsi::Settings;
@@ -182,4 +182,15 @@ fn write_same_refuses_what_it_says_it_does() {
         bench.fails_with(&cdb10(0x41, 0, 1), &data, sense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);
     }
     assert!(bench.written.is_empty());
+}
+
+#[test]
+fn write_same_without_data_that_is_said_to_read_changes_nothing() {
+    let mut bench = Bench::new();
+    bench.store(0, &pattern(512));
+    let mut cdb = cdb16(0x93, 0, 1);
+    cdb[1] = 0x01;
+    let ended = bench.run(&cdb, &mut room_of(512));
+    assert_eq!(code(&ended.sense), sense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT.code());
+    assert_eq!(bench.load(0, 512), pattern(512));
 }
