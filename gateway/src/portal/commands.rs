@@ -26,6 +26,7 @@ use super::window::Standing;
 
 /// SAM statuses.
 const GOOD: u8 = 0x00;
+const TASK_ABORTED: u8 = 0x40;
 const CHECK_CONDITION: u8 = 0x02;
 const CONDITION_MET: u8 = 0x04;
 const TASK_SET_FULL: u8 = 0x28;
@@ -318,7 +319,8 @@ impl Connection {
     pub(super) fn complete(&mut self, completion: Completion<Ticket>) {
         let Ticket { slot, serial, .. } = completion.context;
         let Some(task) = self.end(Key { slot: slot as usize, serial }) else { return };
-        if task.aborted {
+        // The owner's answer can overtake the notice that another nexus has ended the task; with TAS 0 neither is told.
+        if task.aborted || completion.status == TASK_ABORTED {
             return;
         }
         let plain = matches!(completion.status, GOOD | CONDITION_MET);

@@ -106,7 +106,7 @@ const CACHING: Page = Page {
 };
 
 /// Control (SPC-4). GLTSD: nothing is logged that could be saved. QUEUE ALGORITHM MODIFIER 1: tasks run in any order.
-/// TAS: an aborted task is answered TASK ABORTED. BUSY TIMEOUT PERIOD: unlimited.
+/// TAS 0: a task that another nexus has aborted is not answered (SAM-5). BUSY TIMEOUT PERIOD: unlimited.
 const CONTROL: Page = Page {
     code: 0x0A,
     subpage: 0,
@@ -115,7 +115,6 @@ const CONTROL: Page = Page {
         page[2] = u8::from(fields.descriptor_sense) << 2 | 0x02;
         page[3] = 0x10;
         page[4] = u8::from(fields.software_write_protect) << 3;
-        page[5] = 0x40;
         page[8..10].fill(0xFF);
     },
     take: |page, fields| {

@@ -9,6 +9,7 @@
 //!
 //! Bytes beyond the end of a file that was cut short behind our back read as zeros, as holes do.
 
+mod lost;
 mod perform;
 mod workers;
 
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use self::lost::Lost;
 pub use self::workers::Workers;
 use self::workers::{Job, Line};
 use super::gate::Gate;
@@ -88,6 +90,7 @@ struct Open {
     geometry: Geometry,
     size: AtomicU64,
     listener: Listener,
+    lost: Lost,
 }
 
 type OnResize = Box<dyn Fn(u64) + Send + Sync>;
@@ -132,6 +135,7 @@ impl FileDisk {
             file,
             size: AtomicU64::new(size),
             listener: Listener::default(),
+            lost: Lost::default(),
         };
         Ok(Self {
             open: Arc::new(open),
@@ -222,7 +226,7 @@ impl fmt::Debug for Listener {
 
 /// Runs on a worker.
 fn finish(open: &Open, mut request: super::Request, completer: Completer) {
-    let result = perform::perform(&open.file, &mut request);
+    let result = open.lost.guard(&mut request, |request| perform::perform(&open.file, request));
     completer.complete(result, request.into_owned());
 }
 

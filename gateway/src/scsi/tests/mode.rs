@@ -37,7 +37,7 @@ fn the_pages_are_those_of_the_standards() {
     let mut bench = Bench::new();
     assert_eq!(page(&mut bench, 0x01), [0x01, 0x0A, 0xC0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(page(&mut bench, 0x08)[..4], [0x08, 0x12, 0x04, 0]);
-    assert_eq!(page(&mut bench, 0x0A), [0x0A, 0x0A, 0x02, 0x10, 0, 0x40, 0, 0, 0xFF, 0xFF, 0, 0]);
+    assert_eq!(page(&mut bench, 0x0A), [0x0A, 0x0A, 0x02, 0x10, 0, 0, 0, 0, 0xFF, 0xFF, 0, 0]);
     assert_eq!(page(&mut bench, 0x1C)[..4], [0x1C, 0x0A, 0x08, 0]);
     let all = page(&mut bench, 0x3F);
     assert_eq!(all.len(), 12 + 20 + 12 + 12);
