@@ -22,6 +22,11 @@ use crate::status::{self, State, Status};
 /// A disk that has been opened, or not, for a place that may have changed meanwhile.
 type Attempt = (Place, Spec, Result<Opened, String>);
 
+/// How long a reload waits for LUNs it takes out, before it leaves them to finish on their own.
+const PARTING: Duration = Duration::from_secs(5);
+/// What a stop leaves for closing the disks when the initiators have used up the grace.
+const CLOSING: Duration = Duration::from_secs(1);
+
 /// The running gateway.
 pub(super) struct App {
     config: Config,
@@ -32,6 +37,10 @@ pub(super) struct App {
     shared: Arc<Shared>,
     opening: JoinSet<Attempt>,
     in_progress: BTreeSet<Place>,
+    /// LUNs that were taken out and have not let go of their store yet; each answers with the store's name.
+    leaving: JoinSet<String>,
+    /// The stores of `leaving`. They must not be opened anew: a late write of the old LUN would land after the new one's.
+    held: BTreeSet<String>,
 }
 
 /// What status and metrics read from other threads.
@@ -83,6 +92,8 @@ impl App {
             shared: Arc::new(shared),
             opening: JoinSet::new(),
             in_progress: BTreeSet::new(),
+            leaving: JoinSet::new(),
+            held: BTreeSet::new(),
         };
         app.shared.lock().wanted = wanted(&app.config);
         app.open_missing();
@@ -173,9 +184,21 @@ impl App {
 
     /// Tries every disk that is wanted and neither runs nor is on its way.
     pub(super) fn open_missing(&mut self) {
-        let luns = self.shared.lock();
-        for (place, spec) in &luns.wanted {
-            if luns.running.contains_key(place) || !self.in_progress.insert(place.clone()) {
+        while let Some(left) = self.leaving.try_join_next() {
+            self.let_go(left);
+        }
+        let mut luns = self.shared.lock();
+        let Luns { wanted, running, down } = &mut *luns;
+        for (place, spec) in &*wanted {
+            if running.contains_key(place) {
+                continue;
+            }
+            if self.held.contains(&spec.disk.store.to_string()) {
+                let reason = "its store does not answer: commands from before the reload are still under way";
+                down.insert(place.clone(), reason.into());
+                continue;
+            }
+            if !self.in_progress.insert(place.clone()) {
                 continue;
             }
             let (place, spec, stores) = (place.clone(), spec.clone(), self.stores.clone());
@@ -203,28 +226,34 @@ impl App {
         self.around.qfull_timeout = config.limits.qfull_timeout;
         let next = wanted(&config);
         self.config = config;
-        let gone: Vec<Running> = {
+        let gone: Vec<(String, Running)> = {
             let mut luns = self.shared.lock();
             luns.down.retain(|place, _| next.contains_key(place));
-            let changed: Vec<Place> = luns
+            let changed: Vec<(String, Place)> = luns
                 .wanted
                 .iter()
                 .filter(|(place, spec)| next.get(place) != Some(spec))
-                .map(|(place, _)| place.clone())
+                .map(|(place, spec)| (spec.disk.store.to_string(), place.clone()))
                 .collect();
             luns.wanted = next;
-            changed.iter().filter_map(|place| luns.running.remove(place)).collect()
+            changed
+                .into_iter()
+                .filter_map(|(store, place)| Some((store, luns.running.remove(&place)?)))
+                .collect()
         };
+        let removed = gone.len();
         // First out of the portal's sight, then drained, and only then may the same store be opened anew.
         self.publish();
-        for running in &gone {
-            running.stop().await;
+        for (store, running) in gone {
+            self.leave(store, async move { running.stop().await });
         }
+        // A store that has stopped answering must not hold up the rest.
+        let _ = tokio::time::timeout(PARTING, self.part()).await;
         self.open_missing();
         let _ = tokio::time::timeout(Duration::from_secs(20), self.settle()).await;
         let luns = self.shared.lock();
         let mut summary =
-            format!("reloaded: {} LUN(s) online, {} removed or replaced", luns.running.len(), gone.len());
+            format!("reloaded: {} LUN(s) online, {} removed or replaced", luns.running.len(), removed);
         for (place, reason) in &luns.down {
             summary += &format!("\n{} LUN {}: {reason}", place.target, place.lun);
         }
@@ -232,6 +261,31 @@ impl App {
             summary += &format!("\nnote: {note}");
         }
         summary
+    }
+
+    /// Lets a LUN end on its own; nobody gets `store` before that.
+    pub(super) fn leave(&mut self, store: String, end: impl Future<Output = ()> + Send + 'static) {
+        self.held.insert(store.clone());
+        self.leaving.spawn(async move {
+            end.await;
+            store
+        });
+    }
+
+    /// Waits until every LUN that was taken out has let go of its store.
+    async fn part(&mut self) {
+        while let Some(left) = self.leaving.join_next().await {
+            self.let_go(left);
+        }
+    }
+
+    fn let_go(&mut self, left: Result<String, tokio::task::JoinError>) {
+        match left {
+            Ok(store) => {
+                self.held.remove(&store);
+            }
+            Err(error) => tracing::error!(%error, "stopping a LUN failed"),
+        }
     }
 
     /// Why LUNs are down, a line each.
@@ -257,17 +311,32 @@ impl App {
         Arc::clone(&self.shared)
     }
 
-    /// Asks initiators to log out, finishes what has been taken on, closes the disks.
-    pub(super) async fn stop(self) {
+    /// Asks initiators to log out, finishes what has been taken on, closes the disks; all within the grace, with a moment
+    /// for the disks. What a store has not answered by then was not acknowledged to an initiator either.
+    ///
+    /// False when disks did not let go in time. Dropping them would wait for their stores: the process has to exit.
+    #[expect(clippy::mem_forget, reason = "a disk that is dropped waits for its store, for ever if need be")]
+    pub(super) async fn stop(mut self) -> bool {
+        let grace = self.config.limits.shutdown_grace;
+        let end = tokio::time::Instant::now() + grace;
         let server = self.shared.server.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(server) = server {
-            server.shutdown(self.config.limits.shutdown_grace).await;
+            server.shutdown(grace).await;
         }
         let running = std::mem::take(&mut self.shared.lock().running);
-        for lun in running.values() {
-            lun.stop().await;
+        for (place, running) in running {
+            let name = format!("{} LUN {}", place.target, place.lun);
+            self.leave(name, async move { running.stop().await });
+        }
+        let end = end.max(tokio::time::Instant::now() + CLOSING);
+        if tokio::time::timeout_at(end, self.part()).await.is_err() {
+            tracing::warn!(luns = self.leaving.len(), "leaving without disks that do not answer");
+            std::mem::forget(self);
+            return false;
         }
         self.absent.stop().await;
+        // An attempt to open a disk may be waiting for a store that does not answer, too.
+        self.opening.is_empty()
     }
 }
 
