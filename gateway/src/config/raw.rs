@@ -167,7 +167,7 @@ pub enum Digest {
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse::<SocketAddr>()
         .or_else(|_| text.trim_matches(['[', ']']).parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 3260)))
-        .map_err(|_| {
+        .map_err(|_parse| {
             format!("\"{text}\" is not an address; write IP:PORT, [IPv6]:PORT, or an IP for port 3260")
         })
 }

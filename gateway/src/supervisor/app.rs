@@ -116,7 +116,7 @@ impl App {
                 .with_context(|| {
                     let list: Vec<String> = self.config.listen.iter().map(SocketAddr::to_string).collect();
                     format!(
-                        "cannot listen on {}; is another target running? choose another address",
+                        "cannot listen on {}; choose an address of this machine that no other target uses",
                         list.join(", ")
                     )
                 })?;
@@ -448,16 +448,7 @@ fn restart_notes(old: &Config, new: &Config) -> Vec<&'static str> {
     let (a, b) = (&old.limits, &new.limits);
     let sizes = (a.data_area, a.command_area, a.block, a.idle_floor, a.largest_command)
         != (b.data_area, b.command_area, b.block, b.idle_floor, b.largest_command);
-    let portal =
-        (a.connections, a.sessions, a.login_timeout, a.nop_interval, a.nop_timeout, a.data_out_timeout)
-            != (
-                b.connections,
-                b.sessions,
-                b.login_timeout,
-                b.nop_interval,
-                b.nop_timeout,
-                b.data_out_timeout,
-            );
+    let portal = (a.connections, a.sessions, a.login_timeout) != (b.connections, b.sessions, b.login_timeout);
     let changes = [
         (old.listen != new.listen, "listen is read at start only; restart to change it"),
         (old.admin != new.admin, "admin is read at start only; restart to change it"),
