@@ -140,7 +140,7 @@ const LUN: &[LunMetric] = &[
     },
     LunMetric {
         name: "lun_errors",
-        help: "Commands that failed in the disk",
+        help: "Commands that failed in the disk, or that it refused: full, write-protected",
         unit: None,
         counts: true,
         value: |lun| lun.errors,

@@ -136,7 +136,7 @@ pub struct Lun {
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Commands answered CHECK CONDITION for a failure of the disk.
+    /// Commands answered CHECK CONDITION because the disk failed, was full or is write-protected.
     pub errors: u64,
     /// READ and WRITE bytes that went through the gateway's own memory: the ends of unaligned buffers.
     pub copied_bytes: u64,

@@ -59,12 +59,17 @@ fn luns(status: &Figures) -> String {
         "WRITTEN",
         "ERRORS",
     ]);
+    let mut reasons = String::new();
     for lun in &status.luns {
-        let state = match &lun.state {
-            State::Online => "online".into(),
-            State::Unavailable(reason) => format!("unavailable: {reason}"),
-            State::Failed(reason) => format!("failed: {reason}"),
+        let (state, reason) = match &lun.state {
+            State::Online => ("online", None),
+            State::Unavailable(reason) => ("unavailable", Some(reason)),
+            State::Failed(reason) => ("failed", Some(reason)),
         };
+        // Below the table: a sentence in a column would push the others out of sight.
+        if let Some(reason) = reason {
+            reasons += &format!("\n{} LUN {} {state}: {reason}", lun.target, lun.lun);
+        }
         let waiting = if lun.waiting > 0 { format!(" (+{} waiting)", lun.waiting) } else { String::new() };
         table.add_row([
             lun.target.clone(),
@@ -72,7 +77,7 @@ fn luns(status: &Figures) -> String {
             lun.disk.clone(),
             lun.store.clone(),
             Bytes(lun.size).to_string(),
-            state,
+            state.into(),
             format!("{}{waiting}", lun.in_flight),
             format!("{}/{}", Bytes(lun.data_area_backed), Bytes(lun.data_area)),
             Bytes(lun.read_bytes).to_string(),
@@ -80,7 +85,7 @@ fn luns(status: &Figures) -> String {
             lun.errors.to_string(),
         ]);
     }
-    table.to_string()
+    if reasons.is_empty() { table.to_string() } else { format!("{table}\n{reasons}") }
 }
 
 fn sessions(status: &Figures) -> String {

@@ -23,6 +23,11 @@ use crate::status::{self, State, Status};
 /// A disk that has been opened, or not, for a place that may have changed meanwhile.
 type Attempt = (Place, Spec, Result<Opened, String>);
 
+/// How long a reload waits for LUNs it takes out, before it leaves them to finish on their own.
+const PARTING: Duration = Duration::from_secs(5);
+/// What a stop leaves for closing the disks when the initiators have used up the grace.
+const CLOSING: Duration = Duration::from_secs(1);
+
 /// The running gateway.
 pub(super) struct App {
     config: Config,
@@ -33,8 +38,10 @@ pub(super) struct App {
     shared: Arc<Shared>,
     opening: JoinSet<Attempt>,
     in_progress: BTreeSet<Place>,
-    /// LUNs that are being stopped, all at the same time: one store that hangs must not hold up the others.
-    leaving: JoinSet<()>,
+    /// LUNs that were taken out and have not let go of their store yet; each answers with the store's name.
+    leaving: JoinSet<String>,
+    /// The stores of `leaving`. They must not be opened anew: a late write of the old LUN would land after the new one's.
+    held: BTreeSet<String>,
 }
 
 /// What status and metrics read from other threads.
@@ -87,6 +94,7 @@ impl App {
             opening: JoinSet::new(),
             in_progress: BTreeSet::new(),
             leaving: JoinSet::new(),
+            held: BTreeSet::new(),
         };
         app.shared.lock().wanted = wanted(&app.config);
         app.open_missing();
@@ -109,7 +117,7 @@ impl App {
                 .with_context(|| {
                     let list: Vec<String> = self.config.listen.iter().map(SocketAddr::to_string).collect();
                     format!(
-                        "cannot listen on {}; is another target running? choose another address",
+                        "cannot listen on {}; choose an address of this machine that no other target uses",
                         list.join(", ")
                     )
                 })?;
@@ -187,9 +195,21 @@ impl App {
 
     /// Tries every disk that is wanted and neither runs nor is on its way.
     pub(super) fn open_missing(&mut self) {
-        let luns = self.shared.lock();
-        for (place, spec) in &luns.wanted {
-            if luns.running.contains_key(place) || !self.in_progress.insert(place.clone()) {
+        while let Some(left) = self.leaving.try_join_next() {
+            self.let_go(left);
+        }
+        let mut luns = self.shared.lock();
+        let Luns { wanted, running, down } = &mut *luns;
+        for (place, spec) in &*wanted {
+            if running.contains_key(place) {
+                continue;
+            }
+            if self.held.contains(&spec.disk.store.to_string()) {
+                let reason = "its store does not answer: commands from before the reload are still under way";
+                down.insert(place.clone(), reason.into());
+                continue;
+            }
+            if !self.in_progress.insert(place.clone()) {
                 continue;
             }
             let (place, spec, stores) = (place.clone(), spec.clone(), self.stores.clone());
@@ -217,27 +237,34 @@ impl App {
         self.around.qfull_timeout = config.limits.qfull_timeout;
         let next = wanted(&config);
         self.config = config;
-        let gone: Vec<Running> = {
+        let gone: Vec<(String, Running)> = {
             let mut luns = self.shared.lock();
             luns.down.retain(|place, _| next.contains_key(place));
-            let changed: Vec<Place> = luns
+            let changed: Vec<(String, Place)> = luns
                 .wanted
                 .iter()
                 .filter(|(place, spec)| next.get(place) != Some(spec))
-                .map(|(place, _)| place.clone())
+                .map(|(place, spec)| (spec.disk.store.to_string(), place.clone()))
                 .collect();
             luns.wanted = next;
-            changed.iter().filter_map(|place| luns.running.remove(place)).collect()
+            changed
+                .into_iter()
+                .filter_map(|(store, place)| Some((store, luns.running.remove(&place)?)))
+                .collect()
         };
+        let removed = gone.len();
         // First out of the portal's sight, then drained, and only then may the same store be opened anew.
         self.publish();
-        let replaced = gone.len();
-        self.drain(gone).await;
+        for (store, running) in gone {
+            self.leave(store, async move { running.stop().await });
+        }
+        // A store that has stopped answering must not hold up the rest.
+        let _ = tokio::time::timeout(PARTING, self.part()).await;
         self.open_missing();
         let _ = tokio::time::timeout(Duration::from_secs(20), self.settle()).await;
         let luns = self.shared.lock();
         let mut summary =
-            format!("reloaded: {} LUN(s) online, {} removed or replaced", luns.running.len(), replaced);
+            format!("reloaded: {} LUN(s) online, {} removed or replaced", luns.running.len(), removed);
         for (place, reason) in &luns.down {
             summary += &format!("\n{} LUN {}: {reason}", place.target, place.lun);
         }
@@ -247,12 +274,29 @@ impl App {
         summary
     }
 
-    /// Stops LUNs. When the future is dropped they go on stopping, and the next call waits for them too.
-    async fn drain(&mut self, luns: impl IntoIterator<Item = Running>) {
-        for running in luns {
-            self.leaving.spawn(async move { running.stop().await });
+    /// Lets a LUN end on its own; nobody gets `store` before that.
+    pub(super) fn leave(&mut self, store: String, end: impl Future<Output = ()> + Send + 'static) {
+        self.held.insert(store.clone());
+        self.leaving.spawn(async move {
+            end.await;
+            store
+        });
+    }
+
+    /// Waits until every LUN that was taken out has let go of its store.
+    async fn part(&mut self) {
+        while let Some(left) = self.leaving.join_next().await {
+            self.let_go(left);
         }
-        while self.leaving.join_next().await.is_some() {}
+    }
+
+    fn let_go(&mut self, left: Result<String, tokio::task::JoinError>) {
+        match left {
+            Ok(store) => {
+                self.held.remove(&store);
+            }
+            Err(error) => tracing::error!(%error, "stopping a LUN failed"),
+        }
     }
 
     /// Why LUNs are down, a line each.
@@ -278,15 +322,32 @@ impl App {
         Arc::clone(&self.shared)
     }
 
-    /// Asks initiators to log out, finishes what has been taken on, closes the disks.
-    pub(super) async fn stop(mut self) {
+    /// Asks initiators to log out, finishes what has been taken on, closes the disks; all within the grace, with a moment
+    /// for the disks. What a store has not answered by then was not acknowledged to an initiator either.
+    ///
+    /// False when disks did not let go in time. Dropping them would wait for their stores: the process has to exit.
+    #[expect(clippy::mem_forget, reason = "a disk that is dropped waits for its store, for ever if need be")]
+    pub(super) async fn stop(mut self) -> bool {
+        let grace = self.config.limits.shutdown_grace;
+        let end = tokio::time::Instant::now() + grace;
         let server = self.shared.server.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(server) = server {
-            server.shutdown(self.config.limits.shutdown_grace).await;
+            server.shutdown(grace).await;
         }
         let running = std::mem::take(&mut self.shared.lock().running);
-        self.drain(running.into_values()).await;
+        for (place, running) in running {
+            let name = format!("{} LUN {}", place.target, place.lun);
+            self.leave(name, async move { running.stop().await });
+        }
+        let end = end.max(tokio::time::Instant::now() + CLOSING);
+        if tokio::time::timeout_at(end, self.part()).await.is_err() {
+            tracing::warn!(luns = self.leaving.len(), "leaving without disks that do not answer");
+            std::mem::forget(self);
+            return false;
+        }
         self.absent.stop().await;
+        // An attempt to open a disk may be waiting for a store that does not answer, too.
+        self.opening.is_empty()
     }
 }
 
@@ -407,16 +468,7 @@ fn restart_notes(old: &Config, new: &Config) -> Vec<&'static str> {
     let (a, b) = (&old.limits, &new.limits);
     let sizes = (a.data_area, a.command_area, a.block, a.idle_floor, a.largest_command)
         != (b.data_area, b.command_area, b.block, b.idle_floor, b.largest_command);
-    let portal =
-        (a.connections, a.sessions, a.login_timeout, a.nop_interval, a.nop_timeout, a.data_out_timeout)
-            != (
-                b.connections,
-                b.sessions,
-                b.login_timeout,
-                b.nop_interval,
-                b.nop_timeout,
-                b.data_out_timeout,
-            );
+    let portal = (a.connections, a.sessions, a.login_timeout) != (b.connections, b.sessions, b.login_timeout);
     let changes = [
         (old.listen != new.listen, "listen is read at start only; restart to change it"),
         (old.admin != new.admin, "admin is read at start only; restart to change it"),

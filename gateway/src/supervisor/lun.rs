@@ -155,8 +155,9 @@ impl Running {
     }
 }
 
-/// Sense keys that say the disk has failed, not the command: NOT READY, MEDIUM ERROR, HARDWARE ERROR.
-const DISK_FAILURES: [u8; 3] = [2, 3, 4];
+/// Sense keys that say the disk has failed or refused, not that the command was wrong: NOT READY, MEDIUM ERROR, HARDWARE
+/// ERROR, DATA PROTECT (out of space, write-protected).
+const DISK_FAILURES: [u8; 4] = [2, 3, 4, 7];
 
 /// What hosts know the disk by. It must never change while the same store is served: the names are made from the serial
 /// number when one is configured, else from what the store says is unique about it.
