@@ -15,7 +15,7 @@
 //! | store | module | for |
 //! |---|---|---|
 //! | RBD image | [`rbd`] | production |
-//! | sparse local file | [`file`] | the first try, a single host |
+//! | sparse local file | [`mod@file`] | the first try, a single host |
 //! | memory | [`memory`] | tests and benchmarks |
 //! | any of them, misbehaving | [`fault`] | tests: latency, reordering, errors, lost completions |
 

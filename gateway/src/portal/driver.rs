@@ -23,7 +23,7 @@ use super::socket::Socket;
 use super::stats::Shared;
 use super::stream::Stream;
 use super::target::{Auth, Target};
-use super::window::Window;
+use super::window::{Depth, Window};
 use crate::nexus;
 
 /// An accepted connection with its place among the limits.
@@ -344,13 +344,14 @@ async fn run(established: Established, socket: &Socket, peer: SocketAddr) {
                 target.access.grant(&session.initiator).map(|grant| grant.view.clone()).unwrap_or_default();
             let producer = target.absent.producer();
             let unit = negotiated.unsolicited(usize::MAX).next_multiple_of(producer.block());
-            let depth = target.parameters.queue_depth;
+            let depth =
+                Depth { initial: target.parameters.initial_depth, limit: target.parameters.queue_depth };
             (
                 Luns::new(target, &view, &inbox),
                 Window::new(stat_sn, exp_cmd_sn, depth, unit, Some(producer.pool())),
             )
         }
-        None => (Luns::default(), Window::new(stat_sn, exp_cmd_sn, 4, 0, None)),
+        None => (Luns::default(), Window::new(stat_sn, exp_cmd_sn, Depth { initial: 4, limit: 4 }, 0, None)),
     };
     let connection =
         Connection::new(Arc::clone(&shared), session, negotiated, window, inbox, luns, Instant::now());

@@ -16,7 +16,7 @@ use super::luns::Luns;
 use super::stats::Shared;
 use super::stream::Stream;
 use super::target::{Access, Directory, Limits, Parameters, Target};
-use super::window::Window;
+use super::window::{Depth, Window};
 use super::{Port, Ticket};
 use crate::nexus::{self, View};
 use crate::reactor::Reactors;
@@ -122,7 +122,7 @@ impl Simulated {
         let inbox = Inbox::new(Some(handle));
         let luns = Luns::new(&target, &view, &inbox);
         let unit = negotiated.unsolicited(usize::MAX).next_multiple_of(target.absent.producer().block());
-        let window = Window::new(1, 1, 64, unit, Some(pool.clone()));
+        let window = Window::new(1, 1, Depth { initial: 32, limit: 64 }, unit, Some(pool.clone()));
         let session = Session {
             initiator: ports.initiator,
             tsih: 1,

@@ -110,6 +110,9 @@ pub struct Parameters {
     pub max_outstanding_r2t: u16,
     /// Commands one session may have at once (the CmdSN window), 1 to 256.
     pub queue_depth: u16,
+    /// How many of them before it has shown that it wants more. Each may bring `first_burst_length` bytes unasked, for which
+    /// memory is set aside: hundreds of idle sessions must not hold what busy ones need.
+    pub initial_depth: u16,
     /// Silence after which the initiator is pinged; zero: never.
     pub nop_interval: Duration,
     /// Silence after a ping after which the connection is dropped.
@@ -130,6 +133,7 @@ impl Default for Parameters {
             immediate_data: true,
             max_outstanding_r2t: 8,
             queue_depth: 128,
+            initial_depth: 4,
             nop_interval: Duration::from_secs(5),
             nop_timeout: Duration::from_secs(5),
             data_out_timeout: Duration::from_secs(20),

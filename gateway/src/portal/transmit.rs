@@ -325,6 +325,7 @@ impl Transmit {
 
 #[cfg(test)]
 mod tests {
+    use super::super::window::Depth;
     use super::*;
 
     #[test]
@@ -351,7 +352,7 @@ mod tests {
     #[test]
     fn data_in_out_of_a_buffer_is_counted_as_copied_and_other_segments_are_not() {
         let mut transmit = Transmit::new(false, false, 8192, 262_144);
-        let mut window = Window::new(1, 1, 4, 0, None);
+        let mut window = Window::new(1, 1, Depth { initial: 4, limit: 4 }, 0, None);
         transmit.status(super::super::pdu::NopIn::default().encode(), vec![0; 100]);
         transmit.prepare(&mut window);
         assert_eq!(transmit.copied, 0);

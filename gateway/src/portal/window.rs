@@ -8,8 +8,6 @@ use ring::{AllocateError, Extent, Pool, Producer, Reserve};
 
 use super::pdu::{Header, STAT_SN, before};
 
-/// Window of a session that has not yet shown that it wants more.
-const INITIAL_DEPTH: u32 = 32;
 /// What part of the pool may stand as credit.
 const BANKED_PART: u64 = 4;
 
@@ -22,6 +20,15 @@ pub(crate) enum Standing {
     Early,
     /// Taken before, or beyond the window: to be ignored silently (RFC 7143 section 4.2.2.1).
     Outside,
+}
+
+/// Commands that one session may have at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Depth {
+    /// Before it has shown that it wants more; doubles as it is used. What was told is never taken back.
+    pub(crate) initial: u16,
+    /// At most.
+    pub(crate) limit: u16,
 }
 
 /// The numbers.
@@ -41,14 +48,14 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// `unit`: bytes that one command may bring unasked, in whole blocks; `limit`: commands at once.
-    pub(crate) fn new(stat_sn: u32, exp_cmd_sn: u32, limit: u16, unit: usize, pool: Option<Pool>) -> Self {
-        let limit = u32::from(limit).clamp(1, 256);
+    /// `unit`: bytes that one command may bring unasked, in whole blocks.
+    pub(crate) fn new(stat_sn: u32, exp_cmd_sn: u32, depth: Depth, unit: usize, pool: Option<Pool>) -> Self {
+        let limit = u32::from(depth.limit).clamp(1, 256);
         Self {
             stat_sn,
             exp_cmd_sn,
             max_cmd_sn: exp_cmd_sn.wrapping_sub(1),
-            depth: limit.min(INITIAL_DEPTH),
+            depth: limit.min(u32::from(depth.initial).max(1)),
             limit,
             unit,
             bank: Vec::new(),
@@ -161,7 +168,8 @@ mod tests {
     use super::*;
 
     fn window(unit: usize, pool: u64) -> Window {
-        let mut window = Window::new(1, u32::MAX - 1, 64, unit, Some(Pool::new(pool)));
+        let depth = Depth { initial: 4, limit: 64 };
+        let mut window = Window::new(1, u32::MAX - 1, depth, unit, Some(Pool::new(pool)));
         window.refresh(0);
         window
     }
@@ -171,8 +179,8 @@ mod tests {
         let mut window = window(0, 1 << 20);
         assert_eq!(window.standing(u32::MAX - 1), Standing::Next);
         assert_eq!(window.standing(0), Standing::Early);
-        assert_eq!(window.standing(29), Standing::Early);
-        assert_eq!(window.standing(30), Standing::Outside);
+        assert_eq!(window.standing(1), Standing::Early);
+        assert_eq!(window.standing(2), Standing::Outside);
         assert_eq!(window.standing(u32::MAX - 2), Standing::Outside);
         window.advance();
         assert_eq!(window.standing(u32::MAX), Standing::Next);
@@ -211,11 +219,16 @@ mod tests {
     #[test]
     fn the_window_grows_with_the_demand_up_to_its_limit() {
         let mut window = window(0, 1 << 20);
-        assert_eq!(window.open(), INITIAL_DEPTH);
-        for _ in 0..30 {
-            window.advance();
+        assert_eq!(window.open(), 4);
+        let mut outstanding = 0;
+        while outstanding < 64 {
+            assert!(window.open() > 0, "shut at {outstanding}");
+            while window.open() > 0 {
+                window.advance();
+                outstanding += 1;
+            }
+            window.refresh(outstanding);
         }
-        window.refresh(30);
-        assert_eq!(window.open(), 34);
+        assert_eq!((outstanding, window.open()), (64, 0));
     }
 }

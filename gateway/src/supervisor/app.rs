@@ -214,7 +214,7 @@ impl App {
             }
             let (place, spec, stores) = (place.clone(), spec.clone(), self.stores.clone());
             self.opening.spawn_blocking(move || {
-                let result = attempt(|| stores.open(&spec.disk));
+                let result = attempt(|| stores.open(&spec.name, &spec.disk));
                 (place, spec, result)
             });
         }

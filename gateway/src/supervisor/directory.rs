@@ -90,6 +90,7 @@ fn parameters(config: &config::Parameters, limits: &config::Limits) -> Parameter
         max_recv_data_segment_length: config.max_recv_data_segment_length,
         max_outstanding_r2t: config.max_outstanding_r2t,
         queue_depth: config.command_window,
+        initial_depth: Parameters::default().initial_depth,
         nop_interval: limits.nop_interval,
         nop_timeout: limits.nop_timeout,
         data_out_timeout: limits.data_out_timeout,

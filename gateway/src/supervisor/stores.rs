@@ -30,14 +30,14 @@ impl Stores {
         Ok(Self { workers: Workers::start_default()? })
     }
 
-    /// Opens a disk. Blocks, for as long as a cluster takes to answer.
-    pub(super) fn open(&self, config: &config::Disk) -> anyhow::Result<Opened> {
+    /// Opens the disk that the configuration calls `name`. Blocks, for as long as a cluster takes to answer.
+    pub(super) fn open(&self, name: &str, config: &config::Disk) -> anyhow::Result<Opened> {
         let opened = match &config.store {
             Store::Rbd(image) => Self::rbd(image, config)?,
             Store::File { path, size } => self.file(path, *size, config)?,
             Store::Memory { size } => {
                 let disk = Arc::new(Memory::new(*size, config.block_size));
-                Opened { disk, unique: format!("memory:{size}") }
+                Opened { disk, unique: format!("memory:{name}") }
             }
         };
         let Some(fault) = &config.fault else { return Ok(opened) };

@@ -1,7 +1,7 @@
 //! Every C function this crate calls, declared once: name and signature.
 //!
 //! From one declaration the macro makes the field of a table of function pointers, the lookup of the symbol in the opened
-//! library, and (in tests) the description that [`oracle`](super::oracle) checks against the installed headers.
+//! library, and (in tests) the description that `oracle` checks against the installed headers.
 //! `optional` ones may be absent from the library; they become `Option`s.
 
 use std::ffi::{c_char, c_int, c_uchar, c_void};

@@ -55,7 +55,8 @@ impl std::fmt::Debug for Library {
     }
 }
 
-const LIBRADOS: (&str, &str) = ("librados.so.2", "librados2");
+/// Each library with the package to install: librbd1 brings librados2 with it.
+const LIBRADOS: (&str, &str) = ("librados.so.2", "librbd1");
 const LIBRBD: (&str, &str) = ("librbd.so.1", "librbd1");
 
 impl Library {

@@ -5,7 +5,7 @@
 //!
 //! Invariants that the `SAFETY` comments lean on:
 //!
-//! * **open**: function pointers come from [`Library`], which is never closed.
+//! * **open**: function pointers come from [`library::Library`], which is never closed.
 //! * **alive**: a handle is valid from its creation to its drop, and holds what it was made from
 //!   (image → ioctx → cluster), so no C object outlives its parent.
 //! * **locked**: librados and librbd lock their own objects; every call here may be made from any thread at the same

@@ -1,6 +1,6 @@
 //! The types and constants of the C headers that [`functions`](super::functions) needs, declared once.
 //!
-//! Each macro writes the Rust item and, for tests, its description, which [`oracle`](super::oracle) turns into C and
+//! Each macro writes the Rust item and, for tests, its description, which `oracle` turns into C and
 //! compares with the installed headers. Names are C's own, so that a reader can search both sides for them.
 #![expect(non_camel_case_types, reason = "the names of the C headers")]
 

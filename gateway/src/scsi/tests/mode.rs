@@ -175,7 +175,7 @@ fn a_list_with_any_fault_changes_nothing() {
     let short = sense::PARAMETER_LIST_LENGTH_ERROR;
     let control = page(&mut bench, 0x0A);
     let mut unchangeable = control.clone();
-    unchangeable[5] = 0;
+    unchangeable[5] = 0x40;
     let mut wrong_length = control.clone();
     wrong_length[1] = 0x0B;
     for (rest, sense) in [

@@ -43,7 +43,8 @@ pub(crate) struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         Self {
-            parameters: Parameters::default(),
+            // The initiator here sends without a look at MaxCmdSN.
+            parameters: Parameters { initial_depth: 32, ..Parameters::default() },
             limits: Limits::default(),
             listen: vec!["127.0.0.1:0".parse().unwrap()],
             luns: 1,
