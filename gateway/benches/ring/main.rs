@@ -3,7 +3,8 @@
 //! `containers/bench/ring`; the results are in `gateway/docs/bench-ring.md`.
 //!
 //! The store answers each command after 10 ms and carries 1.15 GB/s (a 10 GbE store). A cell is the median of rounds; in
-//! each round the layouts take turns, in an order that changes, and a ratio is the median of the rounds' own ratios. Every run begins with a shrunk ring and is
+//! each round the layouts take turns, in an order that changes, and a ratio is the median of the rounds' own ratios. Every
+//! run begins with a shrunk ring and is
 //! measured after a short ramp, in which the dynamic area grows.
 //!
 //! The second table is the thread's other row: many jobs of depth one on a slow store, where the ring should matter
