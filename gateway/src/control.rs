@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
 
-/// Where a service puts its socket.
-const SERVICE: &str = "/run/rbdgate/control.sock";
+use crate::config::CONTROL;
+
 /// A status of 2,000 sessions and 1,000 LUNs is well under this.
 const LARGEST_ANSWER: u64 = 16 << 20;
 
@@ -64,8 +64,8 @@ pub fn ask<T: DeserializeOwned>(socket: Option<&Path>, command: Command) -> anyh
         Some(path) => {
             UnixStream::connect(path).with_context(|| format!("no gateway answers at {}", path.display()))?
         }
-        None => UnixStream::connect(demo_socket()).or_else(|_| UnixStream::connect(SERVICE)).with_context(
-            || format!("no gateway answers at {SERVICE}; start one, or name its socket with --control"),
+        None => UnixStream::connect(demo_socket()).or_else(|_| UnixStream::connect(CONTROL)).with_context(
+            || format!("no gateway answers at {CONTROL}; start one, or name its socket with --control"),
         )?,
     };
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;

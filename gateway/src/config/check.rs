@@ -15,7 +15,7 @@ use crate::names;
 use crate::secret::Secret;
 
 /// Where `rbdgate status` finds a running gateway when the file does not say.
-pub(super) const CONTROL: &str = "/run/rbdgate/control.sock";
+pub const CONTROL: &str = "/run/rbdgate/control.sock";
 
 const SEGMENT: RangeInclusive<u64> = 512..=16_777_215;
 

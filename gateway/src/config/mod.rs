@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use check::CONTROL;
 pub use quantity::{Bytes, Time};
 pub use raw::Digest;
 

@@ -261,7 +261,7 @@ impl App {
         // A store that has stopped answering must not hold up the rest.
         let _ = tokio::time::timeout(PARTING, self.part()).await;
         self.open_missing();
-        let _ = tokio::time::timeout(Duration::from_secs(20), self.settle()).await;
+        let _ = tokio::time::timeout(super::PATIENCE, self.settle()).await;
         let luns = self.shared.lock();
         let mut summary =
             format!("reloaded: {} LUN(s) online, {} removed or replaced", luns.running.len(), removed);

@@ -28,7 +28,7 @@ use crate::config::Config;
 use crate::control::{self, Asked, Command};
 use crate::metrics::Source;
 
-/// How long a start waits for disks before it lets initiators in without the slow ones.
+/// How long a start or a reload waits for disks before it goes on without the slow ones.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How often a disk that did not open is tried again.
 const RETRY: Duration = Duration::from_secs(10);
