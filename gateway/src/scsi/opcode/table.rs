@@ -1,0 +1,113 @@
+//! The rows, in order of operation code and service action.
+
+use super::{Attention, Class, Flow, Medium, Opcode, Requires, Reservation};
+use crate::scsi::{
+    capacity, compare, condition, inquiry, luns, mode, provision, supported, transfer, verify,
+};
+
+// Byte 1 of the usage maps: RDPROTECT, WRPROTECT and VRPROTECT (0xE0) are not there, the disk has no protection
+// information; nor ANCHOR (ANC_SUP is zero), nor NACA in the CONTROL byte (NORMACA is zero). FUA_NV and SYNC_NV, obsolete
+// since SBC-3, may be set and change nothing. GROUP NUMBER may be set and is ignored (GROUP_SUP is zero).
+#[rustfmt::skip]
+pub(super) const TABLE: &[Opcode] = &[
+    Opcode::new(&[0x00, 0, 0, 0, 0, 0], "test_unit_ready", Class::Query, condition::test_unit_ready)
+        .medium(Medium::Read),
+    Opcode::new(&[0x03, 0x01, 0, 0, 0xFF, 0], "request_sense", Class::Query, condition::request_sense)
+        .data(Flow::In).attention(Attention::Returned),
+    Opcode::new(&[0x08, 0x1F, 0xFF, 0xFF, 0xFF, 0], "read_6", Class::Read, transfer::read)
+        .reads().data(Flow::In),
+    Opcode::new(&[0x0A, 0x1F, 0xFF, 0xFF, 0xFF, 0], "write_6", Class::Write, transfer::write)
+        .writes().data(Flow::Out),
+    Opcode::new(&[0x12, 0x01, 0xFF, 0xFF, 0xFF, 0], "inquiry", Class::Query, inquiry::inquiry)
+        .data(Flow::In).attention(Attention::Passed),
+    Opcode::new(&[0x15, 0x11, 0, 0, 0xFF, 0], "mode_select_6", Class::Control, mode::select)
+        .data(Flow::Out).reservation(Reservation::Write),
+    Opcode::new(&[0x1A, 0x08, 0xFF, 0xFF, 0xFF, 0], "mode_sense_6", Class::Query, mode::sense)
+        .data(Flow::In),
+    Opcode::new(&[0x1B, 0x01, 0, 0x0F, 0xF7, 0], "start_stop_unit", Class::Control, condition::start_stop_unit)
+        .reservation(Reservation::Special),
+    Opcode::new(&[0x1D, 0x17, 0, 0, 0, 0], "send_diagnostic", Class::Control, condition::send_diagnostic)
+        .reservation(Reservation::Write),
+    Opcode::new(&[0x1E, 0, 0, 0, 0x01, 0], "prevent_allow_medium_removal", Class::Control,
+            condition::prevent_allow_medium_removal)
+        .reservation(Reservation::Special).requires(Requires::Removable),
+    Opcode::new(&[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], "read_capacity_10", Class::Query, capacity::read_capacity_10)
+        .medium(Medium::Read).data(Flow::In),
+    Opcode::new(&[0x28, 0x1A, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0xFF, 0xFF, 0], "read_10", Class::Read, transfer::read)
+        .reads().data(Flow::In),
+    Opcode::new(&[0x2A, 0x1A, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0xFF, 0xFF, 0], "write_10", Class::Write, transfer::write)
+        .writes().data(Flow::Out),
+    Opcode::new(&[0x2E, 0x12, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0xFF, 0xFF, 0], "write_and_verify_10", Class::Write,
+            verify::write_and_verify)
+        .writes().data(Flow::Out),
+    Opcode::new(&[0x2F, 0x16, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0xFF, 0xFF, 0], "verify_10", Class::Verify, verify::verify)
+        .reads().data(Flow::Out),
+    Opcode::new(&[0x34, 0x02, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0xFF, 0xFF, 0], "pre_fetch_10", Class::Read,
+            transfer::pre_fetch)
+        .reads(),
+    Opcode::new(&[0x35, 0x06, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0xFF, 0xFF, 0], "synchronize_cache_10", Class::Flush,
+            transfer::synchronize_cache)
+        .medium(Medium::Read).reservation(Reservation::Write),
+    Opcode::new(&[0x41, 0x08, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0xFF, 0xFF, 0], "write_same_10", Class::Provision,
+            provision::write_same)
+        .writes().data(Flow::Out),
+    Opcode::new(&[0x42, 0, 0, 0, 0, 0, 0x1F, 0xFF, 0xFF, 0], "unmap", Class::Provision, provision::unmap)
+        .writes().data(Flow::Out).requires(Requires::Thin),
+    Opcode::new(&[0x55, 0x11, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0], "mode_select_10", Class::Control, mode::select)
+        .data(Flow::Out).reservation(Reservation::Write),
+    Opcode::new(&[0x5A, 0x18, 0xFF, 0xFF, 0, 0, 0, 0xFF, 0xFF, 0], "mode_sense_10", Class::Query, mode::sense)
+        .data(Flow::In),
+    Opcode::new(&[0x88, 0x1A, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0],
+            "read_16", Class::Read, transfer::read)
+        .reads().data(Flow::In),
+    Opcode::new(&[0x89, 0x1A, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0xFF, 0x1F, 0],
+            "compare_and_write", Class::Atomic, compare::compare_and_write)
+        .writes().data(Flow::Out),
+    Opcode::new(&[0x8A, 0x1A, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0],
+            "write_16", Class::Write, transfer::write)
+        .writes().data(Flow::Out),
+    Opcode::new(&[0x8B, 0x1A, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0],
+            "orwrite_16", Class::Atomic, compare::orwrite)
+        .writes().data(Flow::Out),
+    Opcode::new(&[0x8E, 0x12, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0],
+            "write_and_verify_16", Class::Write, verify::write_and_verify)
+        .writes().data(Flow::Out),
+    Opcode::new(&[0x8F, 0x16, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0],
+            "verify_16", Class::Verify, verify::verify)
+        .reads().data(Flow::Out),
+    Opcode::new(&[0x90, 0x02, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0],
+            "pre_fetch_16", Class::Read, transfer::pre_fetch)
+        .reads(),
+    Opcode::new(&[0x91, 0x06, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0],
+            "synchronize_cache_16", Class::Flush, transfer::synchronize_cache)
+        .medium(Medium::Read).reservation(Reservation::Write),
+    Opcode::new(&[0x93, 0x09, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0],
+            "write_same_16", Class::Provision, provision::write_same)
+        .writes().data(Flow::Out),
+    Opcode::new(&[0x9E, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0], "read_capacity_16", Class::Query,
+            capacity::read_capacity_16)
+        .action().medium(Medium::Read).data(Flow::In),
+    Opcode::new(&[0x9E, 0x12, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0],
+            "get_lba_status", Class::Query, capacity::get_lba_status)
+        .action().reads().data(Flow::In).requires(Requires::Thin),
+    Opcode::new(&[0xA0, 0, 0xFF, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0], "report_luns", Class::Query, luns::report_luns)
+        .data(Flow::In).attention(Attention::Passed),
+    Opcode::new(&[0xA3, 0x0C, 0x87, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0],
+            "report_supported_operation_codes", Class::Query, supported::operation_codes)
+        .action().data(Flow::In),
+    Opcode::new(&[0xA3, 0x0D, 0x80, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0],
+            "report_supported_task_management_functions", Class::Query, supported::task_management_functions)
+        .action().data(Flow::In),
+    Opcode::new(&[0xA8, 0x1A, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0], "read_12", Class::Read,
+            transfer::read)
+        .reads().data(Flow::In),
+    Opcode::new(&[0xAA, 0x1A, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0], "write_12", Class::Write,
+            transfer::write)
+        .writes().data(Flow::Out),
+    Opcode::new(&[0xAE, 0x12, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0], "write_and_verify_12",
+            Class::Write, verify::write_and_verify)
+        .writes().data(Flow::Out),
+    Opcode::new(&[0xAF, 0x16, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0], "verify_12", Class::Verify,
+            verify::verify)
+        .reads().data(Flow::Out),
+];
