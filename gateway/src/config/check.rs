@@ -384,10 +384,8 @@ impl Checker {
     }
 
     fn iscsi_name(&mut self, field: &str, name: &Spanned<String>) -> String {
-        names::normalize(&name.value).unwrap_or_else(|| {
-            let message =
-                "is no iSCSI name; write for example iqn.2026-01.com.example:name (letters, digits, - . :)";
-            self.problem(line(name), field, format!("\"{}\" {message}", name.value));
+        names::normalize(&name.value).unwrap_or_else(|error| {
+            self.problem(line(name), field, format!("\"{}\" {error}", name.value));
             name.value.clone()
         })
     }

@@ -274,14 +274,14 @@ impl Login {
     fn identify(&mut self, pairs: &[(&str, &str)], reply: &mut Vec<u8>) -> Result<(), Status> {
         let value = |name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
         let initiator = value("InitiatorName").ok_or(Status::MissingParameter)?;
-        let initiator = names::normalize(initiator).ok_or(Status::InitiatorError)?;
+        let initiator = names::normalize(initiator).map_err(|_why| Status::InitiatorError)?;
         let (auth, purpose, parameters) = match value("SessionType") {
             Some("Discovery") => {
                 (self.directory.discovery.clone(), Purpose::Discovery, Parameters::default())
             }
             None | Some("Normal") => {
                 let name = value("TargetName").ok_or(Status::MissingParameter)?;
-                let name = names::normalize(name).ok_or(Status::NotFound)?;
+                let name = names::normalize(name).map_err(|_why| Status::NotFound)?;
                 let target = self.directory.targets.get(&name).ok_or(Status::NotFound)?;
                 let grant = target.access.grant(&initiator).ok_or(Status::AuthorizationFailure)?;
                 (grant.auth.clone(), Purpose::Normal(Arc::clone(target)), target.parameters.clone())
