@@ -1,10 +1,11 @@
 //! The control socket: how `rbdgate status` and `rbdgate reload` reach a running gateway.
 //!
-//! A Unix socket, mode 0600. One request per connection: a line with a word; the answer is one JSON object,
+//! A Unix socket, mode 0600. One request per connection: a line with a word (and what it needs, as JSON); the answer is one JSON object,
 //! `{"ok": …}` or `{"error": "…"}`, and the end of the stream.
 
 use std::fs;
 use std::io::{self, BufReader, Read, Write};
+use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -18,28 +19,51 @@ use tokio::net::UnixListener;
 
 use crate::config::CONTROL;
 
+/// A request with a target name and an address is well under this.
+const LONGEST_LINE: u64 = 2048;
 /// A status of 2,000 sessions and 1,000 LUNs is well under this.
 const LARGEST_ANSWER: u64 = 16 << 20;
 
 /// What can be asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// The state of the gateway, as [`crate::status::Status`].
     Status,
     /// Read the configuration file again; answered with a sentence.
     Reload,
+    /// Send logins elsewhere, or no longer; answered with a sentence.
+    Redirect(Redirect),
+}
+
+/// A redirection to be set or cleared.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct Redirect {
+    /// iSCSI name of the target; `None`: of every target that has none of its own.
+    pub target: Option<String>,
+    /// Where logins go; `None`: they are taken here again.
+    pub address: Option<SocketAddr>,
+    /// For good, instead of for the login at hand.
+    pub permanent: bool,
+    /// Also ask the initiators of existing sessions to log out.
+    pub log_out: bool,
 }
 
 impl Command {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Status => "status",
-            Self::Reload => "reload",
-        }
+    fn line(&self) -> anyhow::Result<String> {
+        Ok(match self {
+            Self::Status => "status".into(),
+            Self::Reload => "reload".into(),
+            Self::Redirect(redirect) => format!("redirect {}", serde_json::to_string(redirect)?),
+        })
     }
 
-    fn from_word(word: &str) -> Option<Self> {
-        [Self::Status, Self::Reload].into_iter().find(|command| command.word() == word)
+    fn from_line(line: &str) -> Option<Self> {
+        match line.split_once(' ').unwrap_or((line, "")) {
+            ("status", "") => Some(Self::Status),
+            ("reload", "") => Some(Self::Reload),
+            ("redirect", wanted) => serde_json::from_str(wanted).ok().map(Self::Redirect),
+            _ => None,
+        }
     }
 }
 
@@ -59,7 +83,7 @@ pub fn demo_socket() -> PathBuf {
 }
 
 /// Asks the gateway at `socket`, by default a running demo, else the service.
-pub fn ask<T: DeserializeOwned>(socket: Option<&Path>, command: Command) -> anyhow::Result<T> {
+pub fn ask<T: DeserializeOwned>(socket: Option<&Path>, command: &Command) -> anyhow::Result<T> {
     let mut stream = match socket {
         Some(path) => {
             UnixStream::connect(path).with_context(|| format!("no gateway answers at {}", path.display()))?
@@ -69,7 +93,7 @@ pub fn ask<T: DeserializeOwned>(socket: Option<&Path>, command: Command) -> anyh
         )?,
     };
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-    writeln!(stream, "{}", command.word())?;
+    writeln!(stream, "{}", command.line()?)?;
     let mut text = String::new();
     BufReader::new(stream.take(LARGEST_ANSWER))
         .read_to_string(&mut text)
@@ -108,18 +132,22 @@ impl Server {
             let (stream, _) = self.listener.accept().await?;
             let mut line = String::new();
             let mut reader = tokio::io::BufReader::new(stream);
-            let read =
-                tokio::time::timeout(Duration::from_secs(2), (&mut reader).take(64).read_line(&mut line))
-                    .await;
+            let read = tokio::time::timeout(
+                Duration::from_secs(2),
+                (&mut reader).take(LONGEST_LINE).read_line(&mut line),
+            )
+            .await;
             let stream = reader.into_inner();
             if !matches!(read, Ok(Ok(_))) {
                 continue;
             }
-            match Command::from_word(line.trim()) {
+            match Command::from_line(line.trim()) {
                 Some(command) => return Ok(Asked { command, stream }),
                 None => {
-                    let message =
-                        format!("\"{}\" is not understood; status, reload", line.trim().escape_debug());
+                    let message = format!(
+                        "\"{}\" is not understood; status, reload, redirect",
+                        line.trim().escape_debug()
+                    );
                     send(stream, &Answer::Error(message)).await;
                 }
             }
@@ -183,6 +211,19 @@ mod tests {
     #[tokio::test]
     async fn a_request_is_answered_once() {
         assert_eq!(exchange("reload\n").await, r#"{"ok":"done"}"#);
+    }
+
+    #[test]
+    fn a_redirect_comes_over_as_it_was_asked() {
+        let redirect = Command::Redirect(Redirect {
+            target: Some("iqn.2026-01.com.example:a".into()),
+            address: Some("[2001:db8::1]:3260".parse().unwrap()),
+            permanent: true,
+            log_out: false,
+        });
+        assert_eq!(Command::from_line(&redirect.line().unwrap()), Some(redirect));
+        assert_eq!(Command::from_line("redirect {}"), None);
+        assert_eq!(Command::from_line("status now"), None);
     }
 
     #[tokio::test]

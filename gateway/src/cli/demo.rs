@@ -112,10 +112,12 @@ impl Demo {
             addresses: Vec::new(),
             luns: BTreeMap::from([(0, "demo".into())]),
             open: true,
+            redirect: None,
             initiators: BTreeMap::new(),
             parameters: Parameters::default(),
         };
         Config {
+            redirect: None,
             listen: vec![self.listen],
             admin: Admin { listen: None, control: control::demo_socket() },
             discovery: Login::default(),

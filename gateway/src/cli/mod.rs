@@ -6,6 +6,7 @@ mod generate;
 mod reload;
 mod serve;
 mod status;
+mod target;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,6 +37,8 @@ enum Command {
     Status(status::Status),
     /// Let a running gateway read its configuration file again
     Reload(reload::Reload),
+    /// Tell a running gateway what to do with a target
+    Target(target::Target),
     /// Print the completion script of a shell
     Completion(generate::Completion),
     /// Print the manual page, or write one for each command into a folder
@@ -68,6 +71,7 @@ impl Cli {
             Command::Check(check) => check.run(),
             Command::Status(status) => status.run(),
             Command::Reload(reload) => reload.run(),
+            Command::Target(target) => target.run(),
             Command::Completion(completion) => completion.run(),
             Command::Man(man) => man.run(),
         };

@@ -14,7 +14,7 @@ pub(super) struct Reload {
 
 impl Reload {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let summary: String = control::ask(self.socket.control.as_deref(), Command::Reload)?;
+        let summary: String = control::ask(self.socket.control.as_deref(), &Command::Reload)?;
         say(&summary);
         Ok(())
     }

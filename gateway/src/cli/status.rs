@@ -19,7 +19,7 @@ pub(super) struct Status {
 
 impl Status {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let status: Figures = control::ask(self.socket.control.as_deref(), Command::Status)?;
+        let status: Figures = control::ask(self.socket.control.as_deref(), &Command::Status)?;
         match self.output {
             Output::Json => say(&serde_json::to_string_pretty(&status)?),
             Output::Table => say(&render(&status)),

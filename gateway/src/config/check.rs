@@ -1,5 +1,7 @@
 //! Raw file → checked types: every rule that the shape alone does not carry.
 
+mod limits;
+
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -8,16 +10,12 @@ use std::path::{Path, PathBuf};
 use serde_yaml::Spanned;
 
 use super::quantity::Bytes;
-use super::{
-    Admin, Chap, Config, Disk, Fault, Initiator, Limits, Login, Parameters, Problem, Rbd, Store, Target, raw,
-};
+use super::{Admin, Chap, Config, Disk, Fault, Initiator, Login, Problem, Rbd, Redirect, Store, Target, raw};
 use crate::names;
 use crate::secret::Secret;
 
 /// Where `rbdgate status` finds a running gateway when the file does not say.
 pub const CONTROL: &str = "/run/rbdgate/control.sock";
-
-const SEGMENT: RangeInclusive<u64> = 512..=16_777_215;
 
 pub(super) fn check(file: raw::File, folder: &Path) -> Result<Config, Vec<Problem>> {
     let mut checker = Checker { problems: Vec::new(), folder: folder.into() };
@@ -55,6 +53,7 @@ impl Checker {
             listen: self.listen(file.listen),
             admin: self.admin(file.admin),
             discovery,
+            redirect: file.redirect.and_then(|redirect| self.redirect("redirect", &redirect)),
             limits,
             reactors: file.reactors.map_or(0, |count| self.range("reactors", &count, 1..=256)),
             disks,
@@ -76,61 +75,19 @@ impl Checker {
         raw::address(&text.value).map_err(|message| self.problem(line(text), field, message)).ok()
     }
 
+    fn redirect(&mut self, at: &str, redirect: &raw::Redirect) -> Option<Redirect> {
+        let field = format!("{at}.address");
+        let address = self.address(&field, &redirect.address)?;
+        if address.ip().is_unspecified() || address.port() == 0 {
+            let message = format!("\"{}\" is no address that an initiator can reach", redirect.address.value);
+            self.problem(line(&redirect.address), &field, message);
+        }
+        Some(Redirect { address, permanent: redirect.permanent.unwrap_or(false) })
+    }
+
     fn admin(&self, admin: Option<raw::Admin>) -> Admin {
         let (listen, control) = admin.map_or((None, None), |admin| (admin.listen, admin.control));
         Admin { listen, control: control.map_or_else(|| CONTROL.into(), |path| self.folder.join(path)) }
-    }
-
-    fn limits(&mut self, raw: raw::Limits) -> Limits {
-        let base = Limits::default();
-        let page = 4096;
-        let limits = Limits {
-            memory: raw.memory.map(|memory| self.size("limits.memory", &memory, (1 << 20)..=(1 << 50))),
-            data_area: self.size_or(
-                "limits.data_area",
-                raw.data_area,
-                (64 << 10)..=(1 << 40),
-                base.data_area,
-            ),
-            command_area: self.size_or(
-                "limits.command_area",
-                raw.command_area,
-                (16 << 10)..=(64 << 20),
-                base.command_area,
-            ),
-            block: self.size_or("limits.block", raw.block, page..=(4 << 20), base.block),
-            largest_command: self.size_or(
-                "limits.largest_command",
-                raw.largest_command,
-                page..=(64 << 20),
-                base.largest_command,
-            ),
-            idle_floor: self.size_or("limits.idle_floor", raw.idle_floor, 0..=(1 << 40), base.idle_floor),
-            idle_shrink: raw.idle_shrink.map_or(base.idle_shrink, |time| time.0),
-            qfull_timeout: raw.qfull_timeout.map_or(base.qfull_timeout, |time| time.0),
-            connections: raw
-                .connections
-                .map_or(base.connections, |n| self.range("limits.connections", &n, 1..=1_000_000)),
-            sessions: raw
-                .sessions
-                .map_or(base.sessions, |n| self.range("limits.sessions", &n, 1..=1_000_000)),
-            login_timeout: raw.login_timeout.map_or(base.login_timeout, |time| time.0),
-            nop_interval: raw.nop_interval.map_or(base.nop_interval, |time| time.0),
-            nop_timeout: raw.nop_timeout.map_or(base.nop_timeout, |time| time.0),
-            data_out_timeout: raw.data_out_timeout.map_or(base.data_out_timeout, |time| time.0),
-            shutdown_grace: raw.shutdown_grace.map_or(base.shutdown_grace, |time| time.0),
-        };
-        for (field, value) in [
-            ("limits.block", limits.block),
-            ("limits.data_area", limits.data_area),
-            ("limits.command_area", limits.command_area),
-        ] {
-            let unit = if field == "limits.data_area" { limits.block } else { page };
-            if value % unit != 0 {
-                self.problem(0, field, format!("{} is no multiple of {}", Bytes(value), Bytes(unit)));
-            }
-        }
-        limits
     }
 
     fn disk(&mut self, name: String, disk: Spanned<raw::Disk>) -> (String, Disk) {
@@ -258,8 +215,10 @@ impl Checker {
         let addresses = target.addresses.unwrap_or_default();
         let addresses =
             addresses.iter().filter_map(|text| self.address(&format!("{at}.addresses"), text)).collect();
+        let redirect =
+            target.redirect.and_then(|redirect| self.redirect(&format!("{at}.redirect"), &redirect));
         let parameters = self.parameters(&format!("{at}.parameters"), target.parameters.unwrap_or_default());
-        (name, Target { portal_group: group, addresses, luns, open, initiators, parameters })
+        (name, Target { portal_group: group, addresses, luns, open, initiators, redirect, parameters })
     }
 
     fn initiator(&mut self, at: &str, raw: raw::Initiator, luns: &BTreeMap<u16, String>) -> Initiator {
@@ -332,39 +291,6 @@ impl Checker {
                 self.problem(line(&path), field, format!("cannot read {}: {error}", file.display()));
                 None
             }
-        }
-    }
-
-    fn parameters(&mut self, at: &str, raw: raw::Parameters) -> Parameters {
-        let base = Parameters::default();
-        let mut size = |field: &str, value: Option<Spanned<Bytes>>, otherwise: u32| {
-            let value = self.size_or(&format!("{at}.{field}"), value, SEGMENT, otherwise.into());
-            u32::try_from(value).unwrap_or(otherwise)
-        };
-        let first_burst_length = size("first_burst_length", raw.first_burst_length, base.first_burst_length);
-        let max_burst_length = size("max_burst_length", raw.max_burst_length, base.max_burst_length);
-        let segment = size(
-            "max_recv_data_segment_length",
-            raw.max_recv_data_segment_length,
-            base.max_recv_data_segment_length,
-        );
-        if first_burst_length > max_burst_length {
-            self.problem(0, &format!("{at}.first_burst_length"), "is larger than max_burst_length".into());
-        }
-        Parameters {
-            header_digest: raw.header_digest.map_or(base.header_digest, |digest| digest.value),
-            data_digest: raw.data_digest.map_or(base.data_digest, |digest| digest.value),
-            initial_r2t: raw.initial_r2t.unwrap_or(base.initial_r2t),
-            immediate_data: raw.immediate_data.unwrap_or(base.immediate_data),
-            first_burst_length,
-            max_burst_length,
-            max_recv_data_segment_length: segment,
-            max_outstanding_r2t: raw.max_outstanding_r2t.map_or(base.max_outstanding_r2t, |n| {
-                self.range(&format!("{at}.max_outstanding_r2t"), &n, 1..=65_535)
-            }),
-            command_window: raw
-                .command_window
-                .map_or(base.command_window, |n| self.range(&format!("{at}.command_window"), &n, 1..=256)),
         }
     }
 

@@ -16,6 +16,7 @@ use std::time::Duration;
 pub use check::CONTROL;
 pub use quantity::{Bytes, Time};
 pub use raw::Digest;
+pub(crate) use raw::address;
 
 use crate::secret::Secret;
 
@@ -28,6 +29,8 @@ pub struct Config {
     pub admin: Admin,
     /// Who may discover targets.
     pub discovery: Login,
+    /// Where logins to every target go instead, unless the target says so itself.
+    pub redirect: Option<Redirect>,
     /// Memory, times and counts.
     pub limits: Limits,
     /// Reactor threads; 0: one per core.
@@ -70,6 +73,12 @@ pub struct Limits {
     pub connections: usize,
     /// Sessions.
     pub sessions: usize,
+    /// Of them, those of one initiator.
+    pub sessions_per_initiator: usize,
+    /// Connections that have not logged in yet.
+    pub logins: usize,
+    /// Of them, those from one address.
+    pub logins_per_address: usize,
     /// A login must be done within this.
     pub login_timeout: Duration,
     /// A silent connection is pinged after this.
@@ -96,6 +105,9 @@ impl Default for Limits {
             qfull_timeout: seconds(30),
             connections: 4096,
             sessions: 2048,
+            sessions_per_initiator: 256,
+            logins: 256,
+            logins_per_address: 64,
             login_timeout: seconds(15),
             nop_interval: seconds(5),
             nop_timeout: seconds(5),
@@ -199,8 +211,19 @@ pub struct Target {
     pub open: bool,
     /// Initiators by iSCSI name.
     pub initiators: BTreeMap<String, Initiator>,
+    /// Where its logins go instead.
+    pub redirect: Option<Redirect>,
     /// What login negotiation offers.
     pub parameters: Parameters,
+}
+
+/// Where a target is served instead of here (RFC 7143 section 11.13.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Redirect {
+    /// The other address.
+    pub address: SocketAddr,
+    /// For good, or for the login at hand.
+    pub permanent: bool,
 }
 
 /// One initiator's rights on a target.

@@ -15,6 +15,7 @@ pub(super) struct File {
     pub(super) listen: Option<Spanned<Vec<Spanned<String>>>>,
     pub(super) admin: Option<Admin>,
     pub(super) discovery: Option<Discovery>,
+    pub(super) redirect: Option<Redirect>,
     pub(super) limits: Option<Limits>,
     pub(super) reactors: Option<Spanned<usize>>,
     #[serde(default)]
@@ -50,6 +51,9 @@ pub(super) struct Limits {
     pub(super) qfull_timeout: Option<Time>,
     pub(super) connections: Option<Spanned<usize>>,
     pub(super) sessions: Option<Spanned<usize>>,
+    pub(super) sessions_per_initiator: Option<Spanned<usize>>,
+    pub(super) logins: Option<Spanned<usize>>,
+    pub(super) logins_per_address: Option<Spanned<usize>>,
     pub(super) login_timeout: Option<Time>,
     pub(super) nop_interval: Option<Time>,
     pub(super) nop_timeout: Option<Time>,
@@ -114,7 +118,15 @@ pub(super) struct Target {
     pub(super) open: Option<bool>,
     #[serde(default)]
     pub(super) initiators: Vec<Spanned<Initiator>>,
+    pub(super) redirect: Option<Redirect>,
     pub(super) parameters: Option<Parameters>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Redirect {
+    pub(super) address: Spanned<String>,
+    pub(super) permanent: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -164,7 +176,7 @@ pub enum Digest {
 }
 
 /// An address to listen on or to advertise, `IP`, `IP:PORT` or `[IPv6]:PORT`; port 3260 when left out.
-pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse::<SocketAddr>()
         .or_else(|_| text.trim_matches(['[', ']']).parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 3260)))
         .map_err(|_not_an_address| {

@@ -144,3 +144,19 @@ proptest::proptest! {
         let _ = parse(&text);
     }
 }
+
+#[test]
+fn a_redirection_names_an_address_that_can_be_reached() {
+    let whole = format!("redirect: {{ address: 192.0.2.1, permanent: true }}\n{SMALL}");
+    let to = Redirect { address: "192.0.2.1:3260".parse().unwrap(), permanent: true };
+    assert_eq!(parse(&whole).unwrap().redirect, Some(to));
+    let one = format!("{SMALL}    redirect: {{ address: \"[::]:3260\" }}\n");
+    let found = problems(&one);
+    assert!(found[0].contains("targets[0].redirect.address") && found[0].contains("can reach"), "{found:?}");
+}
+
+#[test]
+fn a_name_that_is_none_is_refused_with_the_reason() {
+    let found = problems(&SMALL.replace("example:One", "example:one two"));
+    assert!(found[0].contains("targets[0].name") && found[0].contains("' '"), "{found:?}");
+}

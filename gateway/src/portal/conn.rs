@@ -125,6 +125,8 @@ pub(crate) struct Connection {
     /// Close when everything queued is out.
     pub(super) closing: Option<End>,
     pub(super) logging_out: bool,
+    /// It has been asked to log out, or is for discovery, and is closed then.
+    pub(super) logout_by: Option<Instant>,
     alive: Alive,
     pub(super) now: Instant,
     pub(super) waker: Waker,
@@ -171,6 +173,7 @@ impl Connection {
             next_transfer_tag: 0,
             closing: None,
             logging_out: false,
+            logout_by: None,
             alive: Alive::new(now),
             now,
             waker: Waker::noop().clone(),
@@ -178,6 +181,10 @@ impl Connection {
             events: Vec::new(),
             parameters,
         };
+        if connection.session.target.is_none() {
+            // It is for asking once, and may need no proof: nobody holds a place with it.
+            connection.logout_by = Some(now + connection.shared.limits.discovery_time);
+        }
         connection.set_tick();
         connection.window.refresh(0);
         connection
@@ -256,7 +263,7 @@ impl Connection {
                 }
                 return Err(end);
             }
-            Event::Logout => self.ask_logout(),
+            Event::Logout { enforce } => self.ask_logout(enforce),
             Event::Retarget(target) => self.retarget(target),
         }
         Ok(())
@@ -475,6 +482,9 @@ impl Connection {
 
     fn tick(&mut self) -> Result<(), End> {
         self.expire();
+        if self.logout_by.is_some_and(|limit| limit <= self.now) {
+            return Err(End::Overdue);
+        }
         match self.alive.tick(&self.parameters, self.now) {
             Verdict::Fine => Ok(()),
             Verdict::Ask => {

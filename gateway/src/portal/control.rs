@@ -1,6 +1,7 @@
 //! Requests that are not SCSI: NOP, text, logout; and what the target sends of its own accord.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::conn::Connection;
 use super::inbox::{End, Hold};
@@ -153,7 +154,10 @@ impl Connection {
     }
 
     /// Asks the initiator to log out (RFC 7143 section 11.9, event 1).
-    pub(super) fn ask_logout(&mut self) {
+    pub(super) fn ask_logout(&mut self, enforce: bool) {
+        if enforce {
+            self.logout_by = Some(self.now + Duration::from_secs(u64::from(LOGOUT_SECONDS)));
+        }
         let message = AsyncMessage {
             task_tag: NO_TAG,
             event: 1,

@@ -36,7 +36,14 @@ pub fn send_targets(
     for target in directory.targets.values().filter(visible) {
         text::push(&mut reply, "TargetName", &target.name);
         let own = [local];
-        let addresses = if target.addresses.is_empty() { &own[..] } else { &target.addresses };
+        // A target that has moved for good is where it went; one that is away for a while is told so when it is logged in to.
+        let moved = directory.redirect(&target.name).filter(|redirect| redirect.permanent);
+        let moved = moved.map(|redirect| [redirect.address]);
+        let addresses = match &moved {
+            Some(address) => &address[..],
+            None if target.addresses.is_empty() => &own[..],
+            None => &target.addresses,
+        };
         for address in addresses {
             // `SocketAddr` writes IPv6 in brackets, as section 13.8 wants it; a wildcard means the address reached.
             let ip = if address.ip().is_unspecified() { local.ip() } else { address.ip() };

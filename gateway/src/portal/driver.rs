@@ -18,7 +18,7 @@ use super::login::{Admitted, Login, MAX_SEGMENT, Progress, Purpose, Reply, Statu
 use super::luns::Luns;
 use super::pdu::{LoginRequest, padding};
 use super::receive::{Arrival, Memory, Place, Receiver};
-use super::registry::{Claim, Counted, Entry, SessionInfo};
+use super::registry::{AtAddress, Claim, Counted, Entry, SessionInfo};
 use super::socket::Socket;
 use super::stats::Shared;
 use super::stream::Stream;
@@ -33,7 +33,7 @@ pub(super) struct Accepted {
     pub(super) peer: SocketAddr,
     pub(super) local: SocketAddr,
     pub(super) connection: Counted,
-    pub(super) unauthenticated: Counted,
+    pub(super) unauthenticated: (Counted, AtAddress),
 }
 
 /// A session that has been entered. When dropped it leaves the registry as soon as none of its commands can change the
@@ -135,7 +135,18 @@ async fn log_in(
         let Ok(received) = timeout(left, next_request(socket, &mut receiver)).await else {
             return Err(io::ErrorKind::TimedOut.into());
         };
-        let (request, segment) = received?;
+        let (request, segment) = match received {
+            // RFC 7143 section 6.3: not a login request, in the middle of a login.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                if let Some(reply) = login.interrupted() {
+                    shared.stats.login_failed(Status::InvalidDuringLogin);
+                    send(socket, &reply).await?;
+                    return Ok(None);
+                }
+                return Err(error);
+            }
+            received => received?,
+        };
         let progress = match login.request(&request, &segment) {
             Progress::Admitted(mut reply, admitted) => {
                 let (exp_cmd_sn, stat_sn) = (admitted.exp_cmd_sn, admitted.stat_sn);
@@ -288,7 +299,7 @@ async fn establish(
             digests: (admitted.negotiated.header_digest, admitted.negotiated.data_digest),
         };
         let entry = Entry { info, auth: admitted.auth.clone(), inbox: Arc::clone(&inbox) };
-        match shared.registry.claim(entry, shared.limits.sessions, reinstates)? {
+        match shared.registry.claim(entry, &shared.limits, reinstates)? {
             Claim::Entered(tsih) => {
                 let registered = Registered { shared: Arc::clone(shared), tsih, inbox };
                 let session =

@@ -110,6 +110,8 @@ pub enum End {
     Shutdown,
     /// A target reset.
     Reset,
+    /// It was asked to log out and did not.
+    Overdue,
 }
 
 /// What others tell a connection.
@@ -123,8 +125,8 @@ pub(crate) enum Event {
     Failed(Arc<Port>),
     /// Close without further ado; the hold waits for commands that may still change the medium.
     Close { end: End, hold: Option<Hold> },
-    /// Ask the initiator to log out.
-    Logout,
+    /// Ask the initiator to log out; one that has not after a while is closed if that is to be enforced.
+    Logout { enforce: bool },
     /// The target was configured anew.
     Retarget(Arc<Target>),
 }
@@ -193,7 +195,7 @@ impl Inbox {
             Event::Abort { port, hold } => (of(Some(port)), Some(hold.clone())),
             Event::Close { hold, .. } => (of(None), hold.clone()),
             Event::Failed(port) => (of(Some(port)), None),
-            Event::Released(_) | Event::Logout | Event::Retarget(_) => (Vec::new(), None),
+            Event::Released(_) | Event::Logout { .. } | Event::Retarget(_) => (Vec::new(), None),
         };
         drop(state);
         for guard in guards {

@@ -180,6 +180,27 @@ const TABLE: &[Key] = &[
     key("TargetAlias", Rule::Reject, |_| 0, |_, _| ()),
 ];
 
+/// Keys that only the security stage has.
+pub fn is_security_key(name: &str) -> bool {
+    name == "AuthMethod" || name.starts_with("CHAP_")
+}
+
+/// Whether a key means nothing to a discovery session ("Irrelevant when: SessionType=Discovery", RFC 7143 section 13).
+fn for_normal_sessions(name: &str) -> bool {
+    matches!(
+        name,
+        "MaxConnections"
+            | "InitialR2T"
+            | "ImmediateData"
+            | "MaxBurstLength"
+            | "FirstBurstLength"
+            | "MaxOutstandingR2T"
+            | "DataPDUInOrder"
+            | "DataSequenceInOrder"
+            | "TaskReporting"
+    )
+}
+
 /// Keys of the security stage and of the leading request, which [`super::login`] handles itself.
 pub fn is_login_key(name: &str) -> bool {
     matches!(name, "InitiatorName" | "InitiatorAlias" | "TargetName" | "SessionType" | "AuthMethod")
@@ -194,12 +215,18 @@ pub struct Negotiation {
     /// Bit per row of the table: offered by the initiator.
     seen: u64,
     declared: bool,
+    discovery: bool,
 }
 
 impl Negotiation {
     /// Starts with the standard's defaults.
     pub fn new(ours: Parameters) -> Self {
-        Self { ours, result: Negotiated::default(), seen: 0, declared: false }
+        Self { ours, result: Negotiated::default(), seen: 0, declared: false, discovery: false }
+    }
+
+    /// The negotiation of a discovery session.
+    pub fn discovery(ours: Parameters) -> Self {
+        Self { discovery: true, ..Self::new(ours) }
     }
 
     /// Answers one offer into `reply`.
@@ -212,6 +239,10 @@ impl Negotiation {
             return Err(KeyError::Twice);
         }
         self.seen |= 1 << row;
+        if self.discovery && for_normal_sessions(name) {
+            text::push(reply, name, "Irrelevant");
+            return Ok(());
+        }
         let ours = (key.ours)(&self.ours);
         let agreed = match key.rule {
             Rule::And | Rule::Or => boolean(value).map(|theirs| {
@@ -367,6 +398,19 @@ mod tests {
             [("IFMarker", "Yes"), ("OFMarker", "No"), ("IFMarkInt", "2048~8192"), ("OFMarkInt", "1")];
         let reply = negotiate(Parameters::default(), &offers).1;
         assert_eq!(reply, "IFMarker=No OFMarker=No IFMarkInt=Reject OFMarkInt=Reject ");
+    }
+
+    #[test]
+    fn keys_of_normal_sessions_are_irrelevant_to_discovery() {
+        let mut negotiation = Negotiation::discovery(Parameters::default());
+        let mut reply = Vec::new();
+        for (name, value) in [("InitialR2T", "No"), ("MaxBurstLength", "512"), ("HeaderDigest", "CRC32C")] {
+            negotiation.answer(name, value, &mut reply).unwrap();
+        }
+        // RFC 7143 sections 13.10 and 13.13: Irrelevant when SessionType=Discovery.
+        assert_eq!(reply, b"InitialR2T=Irrelevant\0MaxBurstLength=Irrelevant\0HeaderDigest=CRC32C\0");
+        let agreed = negotiation.finish().unwrap();
+        assert_eq!(agreed, Negotiated { header_digest: true, ..Negotiated::default() });
     }
 
     #[test]

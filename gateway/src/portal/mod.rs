@@ -62,4 +62,4 @@ pub use port::Port;
 pub use registry::SessionInfo;
 pub use server::Server;
 pub use stats::Stats;
-pub use target::{Access, Auth, DigestPolicy, Directory, Grant, Limits, Parameters, Target};
+pub use target::{Access, Auth, DigestPolicy, Directory, Grant, Limits, Parameters, Redirect, Target};

@@ -1,14 +1,14 @@
 //! The sessions of a server: who is logged in, and which login takes whose place (RFC 7143 section 6.3.5).
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use super::inbox::Inbox;
 use super::login::Status;
-use super::target::Auth;
+use super::target::{Auth, Limits};
 
 /// A session, for status displays.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +65,7 @@ pub(crate) struct Registry {
     sessions: Mutex<Sessions>,
     pub(super) connections: Arc<AtomicUsize>,
     pub(super) unauthenticated: Arc<AtomicUsize>,
+    pub(super) addresses: Arc<Addresses>,
 }
 
 #[derive(Debug, Default)]
@@ -82,7 +83,7 @@ impl Registry {
 
     /// Enters a session, unless one with the same initiator port and target exists. `entry.info.tsih` is what the
     /// initiator sent: not zero asks for that session's place.
-    pub(super) fn claim(&self, mut entry: Entry, limit: usize, reinstates: bool) -> Result<Claim, Status> {
+    pub(super) fn claim(&self, mut entry: Entry, limits: &Limits, reinstates: bool) -> Result<Claim, Status> {
         let mut sessions = self.lock();
         let tsih = entry.info.tsih;
         if tsih != 0 {
@@ -100,10 +101,15 @@ impl Registry {
             if let Some(old) = all.find(|old| old.same_port(&entry.info)) {
                 return Ok(Claim::Occupied(old.clone()));
             }
-            let normal = sessions.by_tsih.values().filter(|entry| entry.info.target.is_some()).count();
-            if normal >= limit {
+            let normal = || sessions.by_tsih.values().filter(|entry| entry.info.target.is_some());
+            let own = normal().filter(|old| old.info.initiator == entry.info.initiator).count();
+            if normal().count() >= limits.sessions || own >= limits.sessions_per_initiator {
                 return Err(Status::OutOfResources);
             }
+        } else if sessions.by_tsih.values().filter(|entry| entry.info.target.is_none()).count()
+            >= limits.discoveries
+        {
+            return Err(Status::OutOfResources);
         }
         let tsih = if tsih != 0 { tsih } else { sessions.free_tsih().ok_or(Status::OutOfResources)? };
         entry.info.tsih = tsih;
@@ -153,6 +159,48 @@ impl Sessions {
             }
         }
         None
+    }
+}
+
+/// Connections before their login, by the address they come from.
+#[derive(Debug, Default)]
+pub(super) struct Addresses(Mutex<BTreeMap<IpAddr, usize>>);
+
+/// A connection counted at its address for as long as this lives.
+#[derive(Debug)]
+pub(super) struct AtAddress(Arc<Addresses>, IpAddr);
+
+impl AtAddress {
+    /// One more from there, or `None` when the limit is reached.
+    pub(super) fn below(addresses: &Arc<Addresses>, peer: IpAddr, limit: usize) -> Option<Self> {
+        let place = place(peer);
+        let mut counts = addresses.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(place).or_default();
+        if *count >= limit {
+            return None;
+        }
+        *count += 1;
+        Some(Self(Arc::clone(addresses), place))
+    }
+}
+
+impl Drop for AtAddress {
+    fn drop(&mut self) {
+        let mut counts = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.1);
+            }
+        }
+    }
+}
+
+/// Whom an address stands for: one host has a whole /64 of IPv6 addresses.
+fn place(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
+        address => address,
     }
 }
 

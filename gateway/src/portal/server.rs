@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::driver::{self, Accepted};
 use super::inbox::{End, Event};
-use super::registry::{Counted, SessionInfo};
+use super::registry::{AtAddress, Counted, SessionInfo};
 use super::stats::{Shared, Stats};
 use super::target::{Directory, Limits};
 use crate::nexus;
@@ -106,11 +106,20 @@ impl Server {
         }
     }
 
+    /// Asks the initiators of a target's sessions (of all normal sessions, without one) to log out: after a redirection they
+    /// come back where the target is served now. Who does not go is closed. Returns how many were asked.
+    pub fn ask_logout(&self, target: Option<&str>) -> usize {
+        let sessions = self.shared.registry.all();
+        let meant = |own: &String| target.is_none_or(|target| target == own);
+        let asked = sessions.iter().filter(|entry| entry.info.target.as_ref().is_some_and(meant));
+        asked.map(|entry| entry.inbox.post(Event::Logout { enforce: true })).count()
+    }
+
     /// Stops listening, asks every initiator to log out, and closes what is left after `grace`.
     pub async fn shutdown(self, grace: Duration) {
         self.stop();
         for entry in self.shared.registry.all() {
-            entry.inbox.post(Event::Logout);
+            entry.inbox.post(Event::Logout { enforce: false });
         }
         self.ended(grace).await;
         self.close_all();
@@ -207,7 +216,9 @@ fn admit(shared: &Shared, stream: tokio::net::TcpStream, peer: SocketAddr) -> Op
     shared.stats.accepted.fetch_add(1, Ordering::Relaxed);
     let registry = &shared.registry;
     let connection = Counted::below(&registry.connections, shared.limits.connections)?;
-    let unauthenticated = Counted::below(&registry.unauthenticated, shared.limits.unauthenticated)?;
+    let limits = &shared.limits;
+    let at = AtAddress::below(&registry.addresses, peer.ip(), limits.unauthenticated_per_address)?;
+    let unauthenticated = (Counted::below(&registry.unauthenticated, limits.unauthenticated)?, at);
     let stream: TcpStream = stream.into_std().ok()?;
     stream.set_nodelay(true).ok()?;
     let local = stream.local_addr().ok()?;

@@ -17,8 +17,26 @@ pub struct Directory {
     pub targets: BTreeMap<String, Arc<Target>>,
     /// What a discovery session must prove.
     pub discovery: Auth,
-    /// Targets that are served elsewhere for a while: a login is redirected to this `TargetAddress`.
-    pub redirects: BTreeMap<String, SocketAddr>,
+    /// Targets that are served elsewhere.
+    pub redirects: BTreeMap<String, Redirect>,
+    /// Where every other target is served instead of here.
+    pub elsewhere: Option<Redirect>,
+}
+
+impl Directory {
+    /// Where a login to `target` is to go instead; its own redirection counts before the whole gateway's.
+    pub fn redirect(&self, target: &str) -> Option<Redirect> {
+        self.redirects.get(target).or(self.elsewhere.as_ref()).copied()
+    }
+}
+
+/// Login redirection (RFC 7143 section 11.13.5): the login is refused, with another `TargetAddress`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Redirect {
+    /// Where the target is served.
+    pub address: SocketAddr,
+    /// For good (status 0102h: initiators forget the old address), or for this login (0101h).
+    pub permanent: bool,
 }
 
 /// One iSCSI target with its logical units.
@@ -148,8 +166,16 @@ pub struct Limits {
     pub connections: usize,
     /// Of them, those that have not logged in yet.
     pub unauthenticated: usize,
+    /// Of those, the ones from one address: it cannot take every place.
+    pub unauthenticated_per_address: usize,
     /// Normal sessions.
     pub sessions: usize,
+    /// Of them, those of one initiator, whatever targets they are with.
+    pub sessions_per_initiator: usize,
+    /// Discovery sessions, of anybody.
+    pub discoveries: usize,
+    /// How long a discovery session may last: it is for asking once.
+    pub discovery_time: Duration,
     /// From the accepted connection to the end of its login.
     pub login_timeout: Duration,
     /// How long a reinstating login waits for the writes of the session it ends.
@@ -161,7 +187,11 @@ impl Default for Limits {
         Self {
             connections: 4096,
             unauthenticated: 256,
+            unauthenticated_per_address: 64,
             sessions: 2048,
+            sessions_per_initiator: 256,
+            discoveries: 256,
+            discovery_time: Duration::from_secs(60),
             login_timeout: Duration::from_secs(15),
             reinstatement_timeout: Duration::from_secs(60),
         }

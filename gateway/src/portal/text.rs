@@ -9,8 +9,10 @@ use std::fmt::Display;
 const MAX_PAIRS: usize = 128;
 /// Longest key name (RFC 7143 section 6.1).
 const MAX_KEY: usize = 63;
-/// Longest value: a large binary value of 1024 bytes in hexadecimal, with room to spare; other values are 255.
+/// Longest value: a list, or a large binary value of 1024 bytes in hexadecimal, with room to spare.
 const MAX_VALUE: usize = 8192;
+/// Longest simple value, or item of a list (RFC 7143 section 6.1).
+const MAX_ITEM: usize = 255;
 
 /// What is wrong with a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,22 +24,28 @@ pub enum TextError {
     #[error("text too long")]
     TooLong,
     /// The same key twice in one exchange.
-    #[error("key {0} given twice")]
-    Twice(&'static str),
+    #[error("a key was given twice")]
+    Twice,
 }
 
 /// Splits a text into pairs, in order. The last zero byte may be missing; empty pairs are skipped.
 pub fn parse(text: &[u8]) -> Result<Vec<(&str, &str)>, TextError> {
-    let mut pairs = Vec::new();
+    let mut pairs: Vec<(&str, &str)> = Vec::new();
     for pair in text.split(|&byte| byte == 0).filter(|pair| !pair.is_empty()) {
         let pair = std::str::from_utf8(pair).map_err(|_ignored| TextError::Malformed)?;
         let (key, value) = pair.split_once('=').ok_or(TextError::Malformed)?;
-        if key.len() > MAX_KEY || value.len() > MAX_VALUE || pairs.len() == MAX_PAIRS {
+        let binary = ["0x", "0X", "0b", "0B"].iter().any(|prefix| value.starts_with(prefix));
+        let long = value.len() > MAX_VALUE || !binary && value.split(',').any(|item| item.len() > MAX_ITEM);
+        if key.len() > MAX_KEY || long || pairs.len() == MAX_PAIRS {
             return Err(TextError::TooLong);
         }
         let name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '+' | '@' | '_' | '#');
         if key.is_empty() || !key.chars().all(name) {
             return Err(TextError::Malformed);
+        }
+        // Section 6.2: a key is offered, answered or declared once.
+        if pairs.iter().any(|(other, _)| *other == key) {
+            return Err(TextError::Twice);
         }
         pairs.push((key, value));
     }
@@ -147,7 +155,17 @@ mod tests {
         assert_eq!(parse(b"A=\xff\0"), Err(TextError::Malformed));
         assert_eq!(parse(b"A B=1\0"), Err(TextError::Malformed));
         assert_eq!(parse(format!("{}=1", "k".repeat(64)).as_bytes()), Err(TextError::TooLong));
-        assert_eq!(parse("A=1\0".repeat(MAX_PAIRS + 1).as_bytes()), Err(TextError::TooLong));
+        let many: String = (0..=MAX_PAIRS).map(|number| format!("K{number}=1\0")).collect();
+        assert_eq!(parse(many.as_bytes()), Err(TextError::TooLong));
+        assert_eq!(parse(b"A=1\0B=2\0A=1\0"), Err(TextError::Twice));
+        let value = |len: usize| format!("A={}", "v".repeat(len)).into_bytes();
+        assert!(parse(&value(255)).is_ok());
+        assert_eq!(
+            parse(&value(256)),
+            Err(TextError::TooLong),
+            "RFC 7143 section 6.1: text values have at most 255 bytes"
+        );
+        assert!(parse(format!("A=0x{}", "0".repeat(2048)).as_bytes()).is_ok(), "a large binary value");
     }
 
     #[test]

@@ -11,10 +11,13 @@ use ring::{Options, Pool};
 use tokio::task::JoinSet;
 
 use super::directory::directory;
+use super::figures::{portal_figures, session};
 use super::lun::{Place, Running, Spec, Surroundings};
 use super::memory;
+use super::redirects::Redirects;
 use super::stores::{Opened, Stores};
-use crate::config::{Bytes, Config};
+use crate::config::{Bytes, Config, Limits};
+use crate::control;
 use crate::nexus::Table;
 use crate::portal;
 use crate::reactor::Reactors;
@@ -36,6 +39,7 @@ pub(super) struct App {
     stores: Stores,
     reactors: Arc<Reactors>,
     absent: Running,
+    redirects: Redirects,
     shared: Arc<Shared>,
     opening: JoinSet<Attempt>,
     in_progress: BTreeSet<Place>,
@@ -92,6 +96,7 @@ impl App {
             stores: Stores::start().context("cannot start the threads of local disks")?,
             reactors,
             absent,
+            redirects: Redirects::default(),
             shared: Arc::new(shared),
             opening: JoinSet::new(),
             in_progress: BTreeSet::new(),
@@ -110,6 +115,9 @@ impl App {
         let limits = portal::Limits {
             connections: limits.connections,
             sessions: limits.sessions,
+            sessions_per_initiator: limits.sessions_per_initiator,
+            unauthenticated: limits.logins,
+            unauthenticated_per_address: limits.logins_per_address,
             login_timeout: limits.login_timeout,
             ..portal::Limits::default()
         };
@@ -129,7 +137,9 @@ impl App {
     }
 
     fn directory(&self) -> portal::Directory {
-        directory(&self.config, &self.shared.lock().running, &self.absent.port(), &self.reactors)
+        let running = &self.shared.lock().running;
+        self.redirects
+            .apply(&self.config, directory(&self.config, running, &self.absent.port(), &self.reactors))
     }
 
     /// Waits until no disk is being opened.
@@ -227,6 +237,17 @@ impl App {
         if let Some(server) = self.shared.server.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
             server.apply(self.directory());
         }
+    }
+
+    /// Sends the logins of a target, or of all, elsewhere, or lets them in again. Answers with what was done.
+    pub(super) fn redirect(&mut self, wanted: &control::Redirect) -> anyhow::Result<String> {
+        let mut done = self.redirects.set(&self.config, wanted)?;
+        self.publish();
+        let server = self.shared.server.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (true, Some(server)) = (wanted.log_out, server.as_ref()) {
+            done += &format!("; {} session(s) asked to log out", server.ask_logout(wanted.target.as_deref()));
+        }
+        Ok(done)
     }
 
     /// Moves to another configuration. What it does not touch goes on undisturbed. Answers with what was done.
@@ -418,30 +439,6 @@ fn attempt<T>(open: impl FnOnce() -> anyhow::Result<T>) -> Result<T, String> {
     }
 }
 
-fn session(info: &portal::SessionInfo) -> status::Session {
-    status::Session {
-        initiator: info.initiator.clone(),
-        target: info.target.clone().unwrap_or_else(|| "(discovery)".into()),
-        peer: info.peer.to_string(),
-        authenticated: info.authenticated,
-        header_digest: info.digests.0,
-        data_digest: info.digests.1,
-        age_seconds: info.since.elapsed().unwrap_or_default().as_secs(),
-    }
-}
-
-fn portal_figures(stats: &portal::Stats) -> status::Portal {
-    status::Portal {
-        pdus_in: stats.pdus_in,
-        pdus_out: stats.pdus_out,
-        rejects: stats.rejects,
-        digest_errors: stats.digest_errors,
-        logins: stats.logins,
-        login_failures: stats.login_failures.values().sum(),
-        bytes_copied: stats.bytes_copied,
-    }
-}
-
 fn wanted(config: &Config) -> BTreeMap<Place, Spec> {
     let places = config.targets.iter().flat_map(|(target, settings)| {
         settings.luns.iter().filter_map(|(lun, name)| {
@@ -470,13 +467,17 @@ fn restart_notes(old: &Config, new: &Config) -> Vec<&'static str> {
     let (a, b) = (&old.limits, &new.limits);
     let sizes = (a.data_area, a.command_area, a.block, a.idle_floor, a.largest_command)
         != (b.data_area, b.command_area, b.block, b.idle_floor, b.largest_command);
-    let portal = (a.connections, a.sessions, a.login_timeout) != (b.connections, b.sessions, b.login_timeout);
+    let counts = |limits: &Limits| {
+        let logins = (limits.logins, limits.logins_per_address, limits.login_timeout);
+        (limits.connections, limits.sessions, limits.sessions_per_initiator, logins)
+    };
+    let portal = counts(a) != counts(b);
     let changes = [
         (old.listen != new.listen, "listen is read at start only; restart to change it"),
         (old.admin != new.admin, "admin is read at start only; restart to change it"),
         (old.reactors != new.reactors, "reactors is read at start only; restart to change it"),
         (sizes, "the sizes in limits count for LUNs started from now on"),
-        (portal, "connections, sessions and login_timeout are read at start only; restart to change them"),
+        (portal, "the counts and login_timeout in limits are read at start only; restart to change them"),
     ];
     changes.into_iter().filter_map(|(changed, note)| changed.then_some(note)).collect()
 }

@@ -41,7 +41,7 @@ pub(super) fn directory(
     portal::Directory {
         targets: targets.collect(),
         discovery: auth(&config.discovery),
-        redirects: BTreeMap::new(),
+        ..portal::Directory::default()
     }
 }
 

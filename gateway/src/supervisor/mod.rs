@@ -5,8 +5,10 @@
 
 mod app;
 mod directory;
+mod figures;
 mod lun;
 mod memory;
+mod redirects;
 mod stores;
 #[cfg(test)]
 mod tests;
@@ -172,7 +174,11 @@ fn listen_for_requests(path: &Path) -> mpsc::Receiver<Asked> {
 }
 
 async fn answer(asked: Asked, app: &mut App, file: Option<&Path>, source: &Source) {
-    match asked.command {
+    match &asked.command {
+        Command::Redirect(wanted) => {
+            let result = app.redirect(wanted);
+            asked.answer(result).await;
+        }
         Command::Status => asked.answer(Ok(source())).await,
         Command::Reload => {
             let result = reload(app, file).await;

@@ -8,12 +8,11 @@ mod security;
 #[cfg(test)]
 mod tests;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::keys::{KeyError, Negotiated, Negotiation, is_login_key};
+use super::keys::{KeyError, Negotiated, Negotiation, is_login_key, is_security_key};
 use super::pdu::{LoginRequest, LoginResponse};
-use super::target::{Auth, Directory, Parameters, Target};
+use super::target::{Auth, Directory, Parameters, Redirect, Target};
 use super::text;
 use crate::names;
 use security::Security;
@@ -35,6 +34,7 @@ const FULL_FEATURE: u8 = 3;
 #[expect(missing_docs, reason = "the names are the standard's")]
 pub enum Status {
     TargetMovedTemporarily = 0x0101,
+    TargetMovedPermanently = 0x0102,
     InitiatorError = 0x0200,
     AuthenticationFailure = 0x0201,
     AuthorizationFailure = 0x0202,
@@ -109,6 +109,19 @@ struct Identity {
     purpose: Purpose,
 }
 
+impl Identity {
+    /// Whether a later request says something else than the leading one did (section 13: these keys are the leading one's).
+    fn contradicted(&self, pairs: &[(&str, &str)]) -> bool {
+        pairs.iter().any(|(key, value)| match (*key, &self.purpose) {
+            ("InitiatorName", _) => names::normalize(value).as_ref() != Ok(&self.initiator),
+            ("TargetName", Purpose::Normal(target)) => names::normalize(value).as_ref() != Ok(&target.name),
+            ("SessionType", Purpose::Normal(_)) => *value != "Normal",
+            ("SessionType", Purpose::Discovery) => *value != "Discovery",
+            _ => false,
+        })
+    }
+}
+
 /// A login under way.
 #[derive(Debug)]
 pub struct Login {
@@ -168,10 +181,11 @@ impl Login {
     /// The response that ends a login which cannot go on, also after [`Progress::Admitted`].
     pub fn fail(&mut self, request: &LoginRequest, status: Status) -> Progress {
         let mut text = Vec::new();
-        if status == Status::TargetMovedTemporarily
-            && let Some(address) = self.redirect()
+        if matches!(status, Status::TargetMovedTemporarily | Status::TargetMovedPermanently)
+            && let Some(redirect) = self.redirect()
         {
-            text::push(&mut text, "TargetAddress", address);
+            // Section 13.8: without a portal group tag here.
+            text::push(&mut text, "TargetAddress", redirect.address);
         }
         let mut reply = self.reply(request, false, text);
         let [class, detail] = (status as u16).to_be_bytes();
@@ -179,9 +193,18 @@ impl Login {
         Progress::Failed(reply, status)
     }
 
-    fn redirect(&self) -> Option<SocketAddr> {
+    /// The response to a PDU that is no login request, once a login has begun (RFC 7143 section 6.3).
+    pub fn interrupted(&mut self) -> Option<Reply> {
+        let request = self.leading?;
+        match self.fail(&request, Status::InvalidDuringLogin) {
+            Progress::Failed(reply, _) => Some(reply),
+            _ => None,
+        }
+    }
+
+    fn redirect(&self) -> Option<Redirect> {
         match &self.identity.as_ref()?.purpose {
-            Purpose::Normal(target) => self.directory.redirects.get(&target.name).copied(),
+            Purpose::Normal(target) => self.directory.redirect(&target.name),
             Purpose::Discovery => None,
         }
     }
@@ -224,8 +247,10 @@ impl Login {
         }
         let taken = std::mem::take(&mut self.text);
         let pairs = text::parse(&taken).map_err(|_malformed| Status::InitiatorError)?;
-        if self.identity.is_none() {
-            self.identify(&pairs, reply)?;
+        match &self.identity {
+            None => self.identify(&pairs, reply)?,
+            Some(identity) if identity.contradicted(&pairs) => return Err(Status::InitiatorError),
+            Some(_) => {}
         }
         let done = if self.stage == SECURITY {
             self.security.step(&pairs, reply)?;
@@ -234,6 +259,11 @@ impl Login {
             self.negotiate(&pairs, reply)?;
             true
         };
+        // The initiator takes no more than the default MaxRecvDataSegmentLength before the login's end (section 13.12), and
+        // no login needs as much.
+        if reply.len() > MAX_SEGMENT {
+            return Err(Status::InitiatorError);
+        }
         if !request.transit || !done {
             return Ok(None);
         }
@@ -289,13 +319,18 @@ impl Login {
             Some(_) => return Err(Status::SessionTypeNotSupported),
         };
         self.security.require(auth);
-        self.negotiation = Negotiation::new(parameters);
+        self.negotiation = match purpose {
+            Purpose::Discovery => Negotiation::discovery(parameters),
+            Purpose::Normal(_) => Negotiation::new(parameters),
+        };
         if let Purpose::Normal(target) = &purpose {
             text::push(reply, "TargetPortalGroupTag", target.group);
         }
         self.identity = Some(Identity { initiator, purpose });
-        if self.redirect().is_some() {
-            return Err(Status::TargetMovedTemporarily);
+        match self.redirect() {
+            Some(redirect) if redirect.permanent => return Err(Status::TargetMovedPermanently),
+            Some(_) => return Err(Status::TargetMovedTemporarily),
+            None => {}
         }
         // RFC 7143 section 6.3: the security stage may be left out only if nothing is to be proved.
         if self.stage != SECURITY && !self.security.passed() {
@@ -305,7 +340,15 @@ impl Login {
     }
 
     fn negotiate(&mut self, pairs: &[(&str, &str)], reply: &mut Vec<u8>) -> Result<(), Status> {
-        for (name, value) in pairs.iter().filter(|(name, _)| !is_login_key(name)) {
+        for (name, value) in pairs {
+            if is_security_key(name) {
+                // Section 6.3: the security stage is over or was left out.
+                text::push(reply, name, "Reject");
+                continue;
+            }
+            if is_login_key(name) {
+                continue;
+            }
             self.negotiation.answer(name, value, reply).map_err(|error| match error {
                 KeyError::Twice | KeyError::DigestRequired => Status::InitiatorError,
             })?;

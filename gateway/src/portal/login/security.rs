@@ -14,6 +14,8 @@ use crate::portal::text;
 pub(super) struct Security {
     required: Auth,
     state: State,
+    /// A method has been agreed on.
+    chosen: bool,
     entropy: fn() -> Option<[u8; 33]>,
 }
 
@@ -31,7 +33,7 @@ enum State {
 
 impl Security {
     pub(super) fn new(entropy: fn() -> Option<[u8; 33]>) -> Self {
-        Self { required: Auth::None, state: State::Start, entropy }
+        Self { required: Auth::None, state: State::Start, chosen: false, entropy }
     }
 
     /// Sets what must be proved, from the leading request on.
@@ -75,6 +77,10 @@ impl Security {
     }
 
     fn choose_method(&mut self, methods: &str, reply: &mut Vec<u8>) -> Result<(), Status> {
+        // Section 6.2: nothing is negotiated twice in one login.
+        if std::mem::replace(&mut self.chosen, true) {
+            return Err(Status::InitiatorError);
+        }
         let offered = |method| methods.split(',').any(|item| item == method);
         match (&self.required, &self.state) {
             (Auth::None, State::Passed) if offered("None") => text::push(reply, "AuthMethod", "None"),

@@ -209,6 +209,39 @@ fn operational_keys_in_the_security_stage_are_refused_and_keep_their_defaults() 
 }
 
 #[test]
+fn security_keys_after_the_security_stage_are_refused_and_names_may_not_change() {
+    let mut late = login(Auth::None);
+    let _ = continues(late.request(&request(0, Some(1)), &discovery("")));
+    let reply = continues(late.request(&request(1, None), b"AuthMethod=CHAP\0CHAP_A=5\0"));
+    assert_eq!(text_of(&reply), "AuthMethod=Reject CHAP_A=Reject MaxRecvDataSegmentLength=262144 ");
+    // RFC 7143 section 13: names and session type belong to the leading request; said again they must say the same.
+    let same = b"InitiatorName=IQN.1993-08.org.debian:01:abc\0SessionType=Discovery\0";
+    let _ = continues(late.request(&request(1, None), same));
+    let other = late.request(&request(1, Some(3)), b"InitiatorName=iqn.1993-08.org.debian:01:abd\0");
+    assert_eq!(fails(other), Status::InitiatorError);
+}
+
+#[test]
+fn a_key_given_twice_in_one_login_fails_it() {
+    let twice = discovery("AuthMethod=None\0AuthMethod=None\0");
+    assert_eq!(fails(login(Auth::None).request(&request(0, Some(1)), &twice)), Status::InitiatorError);
+    let mut later = login(Auth::None);
+    let _ = continues(later.request(&request(0, None), &discovery("AuthMethod=None\0")));
+    assert_eq!(fails(later.request(&request(0, Some(1)), b"AuthMethod=None\0")), Status::InitiatorError);
+}
+
+#[test]
+fn an_answer_longer_than_an_initiator_takes_during_login_fails_it() {
+    let mut login = login(Auth::None);
+    let _ = continues(login.request(&request(0, Some(1)), &discovery("")));
+    let keys: String = (0..120).map(|number| format!("X-{}{number:03}=1\0", "k".repeat(56))).collect();
+    let more = LoginRequest { more: true, ..request(1, None) };
+    let (one, two) = keys.as_bytes().split_at(keys.len() / 2);
+    let _ = continues(login.request(&more, one));
+    assert_eq!(fails(login.request(&request(1, Some(3)), two)), Status::InitiatorError);
+}
+
+#[test]
 fn limits_have_sane_defaults() {
     let limits = Limits::default();
     assert!(limits.unauthenticated < limits.connections && !limits.login_timeout.is_zero());
