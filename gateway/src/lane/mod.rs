@@ -20,13 +20,14 @@ mod inbox;
 mod inflight;
 mod pump;
 mod ranges;
+mod reservations;
 mod stats;
 mod sync;
 mod tasks;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ring::{Consumer, Doorbell};
 use tokio::sync::watch;
@@ -35,6 +36,7 @@ use self::inbox::{Bell, List};
 use self::pump::Pump;
 use self::stats::Figures;
 pub use self::stats::{LATENCY_BOUNDS, Latency, Stats};
+use crate::cluster::reservations::{Snapshot, Store};
 use crate::disk::{Completion, CompletionQueue, Disk};
 use crate::reactor::Reactor;
 use crate::scsi::Unit;
@@ -49,6 +51,8 @@ pub struct Parts {
     pub unit: Unit,
     /// Its store; `None` for the unit that answers for LUNs that do not exist.
     pub disk: Option<Arc<dyn Disk>>,
+    /// Keeps its reservations; the unit has taken up what was there.
+    pub reservations: Arc<dyn Store>,
     /// Rung after answers have been published.
     pub producer: Arc<dyn Doorbell>,
 }
@@ -68,6 +72,9 @@ struct Shared {
     stopping: AtomicBool,
     /// The disk's new size, or [`UNCHANGED`].
     resized: AtomicU64,
+    /// Another gateway has changed the reservations, to this; `news` says so without a lock.
+    changed: Mutex<Option<Snapshot>>,
+    news: AtomicBool,
 }
 
 /// No disk has this size: it is no multiple of a block.
@@ -83,6 +90,8 @@ pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
         figures: Figures::default(),
         stopping: AtomicBool::new(false),
         resized: AtomicU64::new(UNCHANGED),
+        changed: Mutex::default(),
+        news: AtomicBool::new(false),
     });
     if let Some(disk) = &parts.disk {
         let lane = Arc::downgrade(&shared);
@@ -93,6 +102,7 @@ pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
             }
         }));
     }
+    reservations::listen(&*parts.reservations, &shared);
     // Rung once at the start: the producer may have published before it knew the lane.
     shared.bell.ring();
     let (running, ended) = watch::channel(());

@@ -13,7 +13,9 @@ use smallvec::SmallVec;
 
 use super::inflight::{Flight, Inflight, MOST_OPERATIONS, Moved, unfinished};
 use super::ranges::{Claim, Ranges};
+use super::reservations::Waits;
 use super::{Parts, Shared, UNCHANGED};
+use crate::cluster::reservations::Store;
 use crate::disk::{Buffer, Completer, Completion, CompletionQueue, Disk, Error, Operation, Request};
 use crate::scsi::opcode::{self, Class};
 use crate::scsi::{Continuation, Data, DataIn, Direction, Io, Memory, Reply, Step, Unit};
@@ -32,11 +34,16 @@ pub(super) struct Pump {
     consumer: Consumer,
     pub(super) unit: Unit,
     disk: Option<Arc<dyn Disk>>,
+    pub(super) reservations: Arc<dyn Store>,
     producer: Arc<dyn Doorbell>,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     queue: Arc<dyn CompletionQueue>,
     pub(super) inflight: Inflight,
     pub(super) ranges: Ranges<Work>,
+    /// Steps that wait for other commands.
+    pub(super) waits: Waits,
+    /// Waiting steps are being started: what ends meanwhile must not begin with that anew, one level deeper each time.
+    starting: bool,
     /// Finished operations being filed; kept for its memory.
     batch: Vec<Completion>,
     now: Instant,
@@ -71,7 +78,7 @@ impl Data for View<'_> {
 
 impl Pump {
     pub(super) fn new(parts: Parts, shared: Arc<Shared>) -> Self {
-        let Parts { name, mut consumer, unit, disk, producer } = parts;
+        let Parts { name, mut consumer, unit, disk, reservations, producer } = parts;
         // An answer is held back while a store still holds the command's segments; the last one to let go rings.
         consumer.set_release_doorbell(Arc::clone(&shared) as _);
         Self {
@@ -79,11 +86,14 @@ impl Pump {
             consumer,
             unit,
             disk,
+            reservations,
             producer,
             queue: Arc::clone(&shared) as _,
             shared,
             inflight: Inflight::default(),
             ranges: Ranges::new(),
+            waits: Waits::default(),
+            starting: false,
             batch: Vec::new(),
             now: Instant::now(),
             closed: false,
@@ -109,6 +119,9 @@ impl Pump {
         let size = self.shared.resized.swap(UNCHANGED, Ordering::AcqRel);
         if size != UNCHANGED {
             self.unit.resized(size);
+        }
+        if self.shared.news.swap(false, Ordering::AcqRel) {
+            self.adopt_reservations();
         }
         let finished = self.finish();
         let more = self.take();
@@ -223,8 +236,18 @@ impl Pump {
         let segments = flight.command.data().clone();
         let payload = is_payload(flight.command.cdb());
         for (ordinal, io) in io.into_iter().enumerate() {
-            let request = self.request(place, io, &segments, payload);
             let completer = Completer::new(Arc::clone(&self.queue), self.inflight.tag(place, ordinal));
+            let request = match io {
+                Io::SaveReservations(save) => {
+                    self.save_reservations(*save, completer);
+                    continue;
+                }
+                Io::EndCommands(commands) => {
+                    self.end_commands(place, &commands, completer);
+                    continue;
+                }
+                io => self.request(place, io, &segments, payload),
+            };
             match &self.disk {
                 Some(disk) => disk.submit(Operation { request, completer }),
                 None => completer.complete(Err(Error::NotReady), None),
@@ -259,6 +282,7 @@ impl Pump {
             }
             Io::Flush => Request::Flush,
             Io::Allocation { offset, len, limit } => Request::Allocation { offset, len, limit },
+            Io::SaveReservations(_) | Io::EndCommands(_) => Request::Flush,
         };
         if let Some(flight) = self.inflight.get(place) {
             flight.moved.read += moved.read;
@@ -271,8 +295,9 @@ impl Pump {
     fn end_step(&mut self, place: usize) {
         let Some(flight) = self.inflight.get(place) else { return };
         flight.span = None;
+        let aborted = flight.aborted;
         let step = match flight.then.take() {
-            Some(then) if !flight.aborted => {
+            Some(then) if !aborted || then.binding() => {
                 let mut results = std::mem::take(&mut flight.results);
                 self.unit.resume(then, &mut results, &View(&flight.command))
             }
@@ -282,9 +307,11 @@ impl Pump {
             }
         };
         match step {
+            _ if aborted => self.end_aborted(place),
             Step::Done(reply) => {
                 if let Some(flight) = self.inflight.remove(place) {
                     self.ranges.release(place);
+                    self.waits.ended(place);
                     self.answer(flight.command, reply, flight.taken, flight.moved);
                 }
             }
@@ -297,6 +324,7 @@ impl Pump {
     pub(super) fn end_aborted(&mut self, place: usize) {
         if let Some(flight) = self.inflight.remove(place) {
             self.ranges.release(place);
+            self.waits.ended(place);
             self.shared.figures.aborted.add(1);
             let reply = Reply {
                 status: TASK_ABORTED,
@@ -310,11 +338,15 @@ impl Pump {
 
     /// Launches the steps whose range has become free.
     pub(super) fn start_admitted(&mut self) {
+        if std::mem::replace(&mut self.starting, true) {
+            return;
+        }
         while self.ranges.waiting() > 0 {
-            let Some((place, _, io)) = self.ranges.next_admitted(|| self.inflight.spans()) else { return };
+            let Some((place, _, io)) = self.ranges.next_admitted(|| self.inflight.spans()) else { break };
             let span = written(&io);
             self.launch(place, io, span);
         }
+        self.starting = false;
     }
 
     fn answer(&mut self, command: Command, reply: Reply, taken: Instant, moved: Moved) {
@@ -369,7 +401,11 @@ fn write_range(io: &Io) -> Option<Range<u64>> {
         | Io::WriteZeroes { offset, len, .. }
         | Io::Discard { offset, len } => (*offset, *len),
         Io::CompareAndWrite { offset, compare, .. } => (*offset, compare.len() as u64),
-        Io::Read { .. } | Io::Flush | Io::Allocation { .. } => return None,
+        Io::Read { .. }
+        | Io::Flush
+        | Io::Allocation { .. }
+        | Io::SaveReservations(_)
+        | Io::EndCommands(_) => return None,
     };
     Some(offset..offset.saturating_add(len))
 }

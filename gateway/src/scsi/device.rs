@@ -14,7 +14,7 @@ use super::opcode::{self, Flow, Opcode, Requires};
 use super::sense::{self, Sense};
 use super::step::{Data, DataIn, Direction, Finished, Io, Reply, Step, status};
 use super::unit::Settings;
-use super::{capacity, compare, limits, transfer, verify};
+use super::{capacity, compare, limits, reservation, transfer, verify};
 use crate::disk::Geometry;
 use crate::nexus;
 
@@ -26,6 +26,14 @@ pub(super) type Answer = Result<Step<Then>, Sense>;
 pub struct Continuation {
     flow: Flow,
     then: Then,
+}
+
+impl Continuation {
+    /// Whether the command has to be resumed even when task management has ended it: what it has begun outside of the
+    /// disk counts, whether it is answered or not.
+    pub fn binding(&self) -> bool {
+        matches!(&self.then, Then::Reservation(pending) if pending.binding())
+    }
 }
 
 /// What to do with the results.
@@ -43,6 +51,8 @@ pub(super) enum Then {
     Or(Box<compare::Or>),
     /// [`capacity`]: GET LBA STATUS.
     LbaStatus(capacity::LbaStatus),
+    /// [`reservation`]: a command that changes reservations.
+    Reservation(Box<reservation::Pending>),
 }
 
 /// The answer to a command if every result is good.
@@ -112,6 +122,16 @@ pub(super) fn parameter_data(bytes: Vec<u8>, allocation: usize) -> Answer {
     Ok(Step::Done(Reply::parameter_data(bytes, allocation)))
 }
 
+/// RESERVATION CONFLICT.
+pub(super) fn conflict(flow: Flow) -> Answer {
+    Ok(Step::Done(Reply::bare(status::RESERVATION_CONFLICT, flow)))
+}
+
+/// BUSY.
+pub(super) fn busy(flow: Flow) -> Answer {
+    Ok(Step::Done(Reply::bare(status::BUSY, flow)))
+}
+
 /// A logical unit's state.
 pub(super) struct Device {
     pub(super) identity: Identity,
@@ -122,6 +142,7 @@ pub(super) struct Device {
     pub(super) blocks: u64,
     pub(super) mode: mode::Pages,
     pub(super) gate: Gate,
+    pub(super) reservations: reservation::State,
     /// The medium of a removable unit is out.
     pub(super) ejected: bool,
 }
@@ -139,6 +160,7 @@ impl Device {
             blocks: size / u64::from(geometry.block_size.max(1)),
             mode: mode::Pages::defaults(&geometry),
             gate: Gate::new(Arc::clone(&nexuses)),
+            reservations: reservation::State::default(),
             geometry,
             settings,
             nexuses,
@@ -148,6 +170,9 @@ impl Device {
 
     pub(super) fn execute(&mut self, cdb: &[u8], nexus: Nexus, data: &dyn Data) -> Step<Continuation> {
         let nexus = self.gate.identify(nexus);
+        if self.gate.forgot() {
+            self.reservations.forget_ended(&self.gate);
+        }
         let row = opcode::find(cdb).filter(|row| self.offers(row));
         let flow = row.map_or(Flow::None, |row| row.data);
         let answer = self.start(row, cdb, nexus, data);
@@ -157,6 +182,9 @@ impl Device {
     fn start(&mut self, row: Option<&'static Opcode>, cdb: &[u8], nexus: Nexus, data: &dyn Data) -> Answer {
         gate::attend(self, row, nexus)?;
         let (row, cdb) = cdb::parse(row, cdb)?;
+        if self.reservations.conflicts(row, cdb, nexus, &self.gate) {
+            return conflict(row.data);
+        }
         gate::admit(self, row, nexus)?;
         (row.run)(self, &Request { row, cdb, nexus, data })
     }
@@ -175,6 +203,7 @@ impl Device {
             Then::Compare(compare) => compare.resume(results, data),
             Then::Or(or) => or.resume(results, data),
             Then::LbaStatus(status) => status.resume(self, results),
+            Then::Reservation(pending) => pending.resume(self),
         };
         self.conclude(flow, answer, data)
     }

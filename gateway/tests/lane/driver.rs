@@ -6,6 +6,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use rbdgate::cluster::reservations::{Memory, Store};
 use rbdgate::disk::Disk;
 use rbdgate::lane::{self, Lane, Parts};
 use rbdgate::nexus::Table;
@@ -76,6 +77,7 @@ pub(crate) struct Setup {
     pub(crate) pool: Pool,
     pub(crate) nexuses: Arc<Table>,
     pub(crate) nexus: Nexus,
+    pub(crate) reservations: Arc<dyn Store>,
 }
 
 impl Default for Setup {
@@ -85,6 +87,7 @@ impl Default for Setup {
             pool: Pool::new(256 << 20),
             nexuses: Table::new(),
             nexus: Nexus::UNKNOWN,
+            reservations: Memory::new(),
         }
     }
 }
@@ -100,8 +103,14 @@ impl Driver {
             Settings::default(),
         );
         let bell = Arc::<Bell>::default();
-        let parts =
-            Parts { name: "test".into(), consumer, unit, disk: Some(disk), producer: Arc::clone(&bell) as _ };
+        let parts = Parts {
+            name: "test".into(),
+            consumer,
+            unit,
+            disk: Some(disk),
+            reservations: Arc::clone(&setup.reservations),
+            producer: Arc::clone(&bell) as _,
+        };
         let lane = lane::start(reactor, parts);
         let doorbell = lane.doorbell();
         Self { producer, lane, nexus: setup.nexus, bell, doorbell, done: HashMap::new(), next: 0 }

@@ -9,7 +9,7 @@ use ring::Nexus;
 use super::Sense;
 use crate::disk::{AllocationExtent, Error, Geometry, Outcome, Provisioning};
 use crate::nexus::{Entry, Handle, Ports, Table, View};
-use crate::scsi::step::{Data, DataIn, Direction, Finished, Io, Memory, Step, status};
+use crate::scsi::step::{Data, DataIn, Direction, Finished, Io, Memory, Step, Stored, status};
 use crate::scsi::{Identity, Settings, Unit, limits};
 
 /// A command's buffer.
@@ -75,6 +75,10 @@ pub(super) struct Bench {
     pub(super) fault: Option<Error>,
     /// What the disk says of its allocation next, instead of the truth.
     pub(super) extents: Option<Vec<AllocationExtent>>,
+    /// What becomes of the next save of reservations, instead of success; last first.
+    pub(super) stored: Vec<Stored>,
+    /// The reservations as last saved.
+    pub(super) saved: Vec<u8>,
 }
 
 pub(super) fn geometry() -> Geometry {
@@ -111,6 +115,8 @@ impl Bench {
             written: BTreeMap::new(),
             fault: None,
             extents: None,
+            stored: Vec::new(),
+            saved: Vec::new(),
         };
         bench.fails(&[0; 6], super::sense::POWER_ON_OCCURRED);
         bench
@@ -200,7 +206,7 @@ impl Bench {
                     return ended;
                 }
                 Step::Io { io, exclusive, then } => {
-                    assert!(!io.is_empty(), "nothing to wait for: {cdb:02x?}");
+                    assert!(!io.is_empty() || exclusive.is_some(), "nothing to wait for: {cdb:02x?}");
                     assert!(exclusive.is_none() || turn == 0, "asked for in mid-course: {cdb:02x?}");
                     ended.exclusive |= exclusive.is_some();
                     ended.io.extend(io.iter().map(describe));
@@ -258,6 +264,17 @@ impl Bench {
                 self.store(offset, &write);
             }
             Io::Flush => {}
+            Io::SaveReservations(save) => {
+                let stored = match self.stored.pop() {
+                    Some(stored) => stored,
+                    None => {
+                        self.saved = save.state.clone();
+                        Stored::Saved { number: save.expected + 1 }
+                    }
+                };
+                save.outcome.set(stored).unwrap();
+            }
+            Io::EndCommands(_) => {}
             Io::Allocation { offset, len, limit } => {
                 let truth = self.allocation(offset, len, limit);
                 outcome.extents = self.extents.take().unwrap_or(truth);
@@ -326,6 +343,8 @@ fn describe(io: &Io) -> String {
         }
         Io::Flush => "flush".into(),
         Io::Allocation { offset, len, .. } => format!("allocation {offset}+{len}"),
+        Io::SaveReservations(save) => format!("save {}", save.expected),
+        Io::EndCommands(commands) => format!("{:?} {}", commands.how, commands.nexuses.len()),
     }
 }
 
