@@ -41,3 +41,4 @@ pub mod secret;
 pub mod status;
 pub mod supervisor;
 mod telemetry;
+pub mod units;

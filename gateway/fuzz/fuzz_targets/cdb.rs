@@ -104,6 +104,7 @@ fn carry_out(io: Io, data: &Buffer<'_>, block: u64, fails: bool) -> Finished {
             None
         }
         Io::Flush | Io::EndCommands(_) => None,
+        Io::Visit(away) => return Finished { result: Err(Error::NotReady), buffer: Some(away.call.into_buffer()) },
         Io::SaveReservations(save) => {
             assert!(save.state.len() <= 1 << 20);
             let number = save.expected + 1;

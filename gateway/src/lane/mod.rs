@@ -24,6 +24,7 @@ mod reservations;
 mod stats;
 mod sync;
 mod tasks;
+mod visit;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,10 +37,12 @@ use self::inbox::{Bell, List};
 use self::pump::Pump;
 use self::stats::Figures;
 pub use self::stats::{LATENCY_BOUNDS, Latency, Stats};
+use self::visit::Hall;
 use crate::cluster::reservations::{Snapshot, Store};
 use crate::disk::{Completion, CompletionQueue, Disk};
 use crate::reactor::Reactor;
 use crate::scsi::Unit;
+use crate::units::Door;
 
 /// What a lane is made of.
 pub struct Parts {
@@ -75,6 +78,7 @@ struct Shared {
     /// Another gateway has changed the reservations, to this; `news` says so without a lock.
     changed: Mutex<Option<Snapshot>>,
     news: AtomicBool,
+    hall: Hall,
 }
 
 /// No disk has this size: it is no multiple of a block.
@@ -92,11 +96,13 @@ pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
         resized: AtomicU64::new(UNCHANGED),
         changed: Mutex::default(),
         news: AtomicBool::new(false),
+        hall: Hall::new(parts.disk.as_ref().map_or(0, |disk| disk.size())),
     });
     if let Some(disk) = &parts.disk {
         let lane = Arc::downgrade(&shared);
         disk.on_resize(Box::new(move |size| {
             if let Some(lane) = lane.upgrade() {
+                lane.hall.resized(size);
                 lane.resized.store(size, Ordering::Release);
                 lane.bell.ring();
             }
@@ -117,6 +123,11 @@ pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
 impl Lane {
     /// What the producer rings after it has published. Cheap, and rings between two turns count once.
     pub fn doorbell(&self) -> Arc<dyn Doorbell> {
+        Arc::clone(&self.shared) as _
+    }
+
+    /// Where other LUNs' commands leave requests for this one.
+    pub fn door(&self) -> Arc<dyn Door> {
         Arc::clone(&self.shared) as _
     }
 

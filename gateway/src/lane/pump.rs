@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 use super::inflight::{Flight, Inflight, MOST_OPERATIONS, Moved, unfinished};
 use super::ranges::{Claim, Ranges};
 use super::reservations::Waits;
+use super::visit::Guests;
 use super::{Parts, Shared, UNCHANGED};
 use crate::cluster::reservations::Store;
 use crate::disk::{Buffer, Completer, Completion, CompletionQueue, Disk, Error, Operation, Request};
@@ -26,14 +27,14 @@ const BATCH: usize = 64;
 /// SAM-5 5.3.1.
 const TASK_ABORTED: u8 = 0x40;
 
-type Work = SmallVec<[Io; 1]>;
+pub(super) type Work = SmallVec<[Io; 1]>;
 
 /// The task's state.
 pub(super) struct Pump {
     pub(super) name: String,
     consumer: Consumer,
     pub(super) unit: Unit,
-    disk: Option<Arc<dyn Disk>>,
+    pub(super) disk: Option<Arc<dyn Disk>>,
     pub(super) reservations: Arc<dyn Store>,
     producer: Arc<dyn Doorbell>,
     pub(super) shared: Arc<Shared>,
@@ -44,11 +45,12 @@ pub(super) struct Pump {
     pub(super) waits: Waits,
     /// Waiting steps are being started: what ends meanwhile must not begin with that anew, one level deeper each time.
     starting: bool,
+    pub(super) guests: Guests,
     /// Finished operations being filed; kept for its memory.
     batch: Vec<Completion>,
     now: Instant,
     /// Nothing more is taken from the ring: it is corrupt, or the lane stops.
-    closed: bool,
+    pub(super) closed: bool,
 }
 
 /// A command's buffer as the engine sees it.
@@ -94,6 +96,7 @@ impl Pump {
             ranges: Ranges::new(),
             waits: Waits::default(),
             starting: false,
+            guests: Guests::default(),
             batch: Vec::new(),
             now: Instant::now(),
             closed: false,
@@ -107,7 +110,7 @@ impl Pump {
             while self.turn() {
                 tokio::task::yield_now().await;
             }
-            if self.closed && self.consumer.outstanding() == 0 {
+            if self.closed && self.consumer.outstanding() == 0 && self.guests.is_empty() {
                 return;
             }
         }
@@ -124,9 +127,10 @@ impl Pump {
             self.adopt_reservations();
         }
         let finished = self.finish();
+        let visited = self.receive();
         let more = self.take();
         self.publish();
-        finished || more
+        finished || visited || more
     }
 
     /// Files what the disk has finished; true when there was something.
@@ -218,7 +222,8 @@ impl Pump {
             (None, Some(range)) if !self.ranges.idle() => Claim { range: range.clone(), exclusive: false },
             (None, _) => return self.launch(place, io, span),
         };
-        if let Some(io) = self.ranges.claim(place, claim, io, self.inflight.spans()) {
+        let spans = self.inflight.spans().chain(self.guests.spans());
+        if let Some(io) = self.ranges.claim(place, claim, io, spans) {
             self.launch(place, io, span);
         }
     }
@@ -244,6 +249,10 @@ impl Pump {
                 }
                 Io::EndCommands(commands) => {
                     self.end_commands(place, &commands, completer);
+                    continue;
+                }
+                Io::Visit(away) => {
+                    Self::call(*away, completer);
                     continue;
                 }
                 io => self.request(place, io, &segments, payload),
@@ -282,7 +291,8 @@ impl Pump {
             }
             Io::Flush => Request::Flush,
             Io::Allocation { offset, len, limit } => Request::Allocation { offset, len, limit },
-            Io::SaveReservations(_) | Io::EndCommands(_) => Request::Flush,
+            // None of the disk's business, and seen to before it comes here.
+            Io::SaveReservations(_) | Io::EndCommands(_) | Io::Visit(_) => Request::Flush,
         };
         if let Some(flight) = self.inflight.get(place) {
             flight.moved.read += moved.read;
@@ -342,9 +352,12 @@ impl Pump {
             return;
         }
         while self.ranges.waiting() > 0 {
-            let Some((place, _, io)) = self.ranges.next_admitted(|| self.inflight.spans()) else { break };
+            let spans = || self.inflight.spans().chain(self.guests.spans());
+            let Some((place, _, io)) = self.ranges.next_admitted(spans) else { break };
             let span = written(&io);
-            self.launch(place, io, span);
+            if let Some((io, span)) = self.launch_if_guest(place, io, span) {
+                self.launch(place, io, span);
+            }
         }
         self.starting = false;
     }
@@ -384,7 +397,7 @@ fn is_payload(cdb: &[u8]) -> bool {
 }
 
 /// What a step writes: the smallest range that holds all of it.
-fn written(io: &[Io]) -> Option<Range<u64>> {
+pub(super) fn written(io: &[Io]) -> Option<Range<u64>> {
     io.iter().filter_map(write_range).reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
 }
 
@@ -405,13 +418,15 @@ fn write_range(io: &Io) -> Option<Range<u64>> {
         | Io::Flush
         | Io::Allocation { .. }
         | Io::SaveReservations(_)
-        | Io::EndCommands(_) => return None,
+        | Io::EndCommands(_)
+        | Io::Visit(_) => return None,
     };
     Some(offset..offset.saturating_add(len))
 }
 
 impl Drop for Pump {
     fn drop(&mut self) {
+        self.close_hall();
         if self.inflight.is_empty() {
             // Whoever waits for what is left in the ring must learn that it never ends.
             let stopped = self.shared.stopping.load(Ordering::Acquire);

@@ -8,7 +8,7 @@ use crate::disk::{Completer, Error};
 use crate::scsi::opcode::{self, Reservation};
 use crate::scsi::{EndCommands, Ending, SaveReservations, Stored};
 
-/// Steps that wait until other commands have ended.
+/// Steps that wait until other commands, or writes for other lanes, have ended.
 #[derive(Debug, Default)]
 pub(super) struct Waits(Vec<(Vec<usize>, Completer)>);
 
@@ -66,7 +66,10 @@ impl Pump {
             commands.nexuses.contains(&flight.command.nexus()) && (commands.how == Ending::Abort || writes())
         });
         let places: Vec<usize> = wanted.into_iter().filter(|other| *other != place).collect();
-        self.waits.add(places.clone(), completer);
+        // What other lanes write here for these nexuses cannot be aborted here, only waited for.
+        let guests = self.guests.owners(&commands.nexuses);
+        let awaited = places.iter().copied().chain(guests).collect();
+        self.waits.add(awaited, completer);
         if commands.how == Ending::Abort {
             tracing::debug!(lun = %self.name, commands = places.len(), "preempted");
             for other in places {

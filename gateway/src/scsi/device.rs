@@ -14,9 +14,9 @@ use super::opcode::{self, Flow, Opcode, Requires};
 use super::sense::{self, Sense};
 use super::step::{Data, DataIn, Direction, Finished, Io, Reply, Step, status};
 use super::unit::Settings;
-use super::{capacity, compare, limits, reservation, transfer, verify};
+use super::{capacity, compare, copy, limits, reservation, transfer, verify};
 use crate::disk::Geometry;
-use crate::nexus;
+use crate::{nexus, units};
 
 /// What a handler makes of a command: the next step, or why it is refused.
 pub(super) type Answer = Result<Step<Then>, Sense>;
@@ -53,6 +53,8 @@ pub(super) enum Then {
     LbaStatus(capacity::LbaStatus),
     /// [`reservation`]: a command that changes reservations.
     Reservation(Box<reservation::Pending>),
+    /// [`copy`]: blocks on their way from one place to another.
+    Copy(Box<copy::Copying>),
 }
 
 /// The answer to a command if every result is good.
@@ -145,6 +147,10 @@ pub(super) struct Device {
     pub(super) reservations: reservation::State,
     /// The medium of a removable unit is out.
     pub(super) ejected: bool,
+    /// The units that a copy can reach, and the memory that copies share.
+    pub(super) units: Arc<units::Table>,
+    /// What copies have come to.
+    pub(super) copies: copy::Records,
 }
 
 impl Device {
@@ -165,6 +171,8 @@ impl Device {
             settings,
             nexuses,
             ejected: false,
+            units: units::Table::new(),
+            copies: copy::Records::default(),
         }
     }
 
@@ -204,6 +212,7 @@ impl Device {
             Then::Or(or) => or.resume(results, data),
             Then::LbaStatus(status) => status.resume(self, results),
             Then::Reservation(pending) => pending.resume(self),
+            Then::Copy(copying) => copying.resume(self, results),
         };
         self.conclude(flow, answer, data)
     }

@@ -25,6 +25,7 @@ mod capacity;
 mod cdb;
 mod compare;
 mod condition;
+mod copy;
 mod device;
 mod fault;
 mod gate;
@@ -51,7 +52,7 @@ pub use device::Continuation;
 pub use identity::Identity;
 pub use reservation::Unreadable;
 pub use step::{
-    Data, DataIn, Direction, EndCommands, Ending, Finished, Io, Memory, Reply, SaveReservations, Step,
+    Away, Data, DataIn, Direction, EndCommands, Ending, Finished, Io, Memory, Reply, SaveReservations, Step,
     Stored, status,
 };
 pub use unit::{Reset, Settings, Unit};

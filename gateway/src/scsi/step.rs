@@ -7,7 +7,7 @@ use ring::Nexus;
 use smallvec::SmallVec;
 
 use super::opcode::Flow;
-use crate::disk;
+use crate::{disk, units};
 
 /// The command's own buffer, as the lane shows it. Offsets beyond [`Data::len`] are never asked for.
 pub trait Data {
@@ -190,6 +190,8 @@ pub enum Io {
     SaveReservations(Box<SaveReservations>),
     /// Not the disk's: the lane ends other commands, or waits for them.
     EndCommands(Box<EndCommands>),
+    /// For another LUN, at whose door the lane leaves it.
+    Visit(Box<Away>),
 }
 
 /// The unit's reservations, to be stored in the place of an earlier state.
@@ -238,4 +240,15 @@ pub enum Ending {
     Abort,
     /// Those that write come to their own end.
     AwaitWrites,
+}
+
+/// A request for another LUN.
+#[derive(Debug)]
+pub struct Away {
+    /// Which.
+    pub unit: Arc<units::Entry>,
+    /// On whose behalf.
+    pub nexus: Nexus,
+    /// What.
+    pub call: units::Call,
 }

@@ -4,7 +4,7 @@
 use ring::Nexus;
 
 use super::State;
-use super::registry::Standing;
+use super::registry::{Kind, Standing};
 use crate::scsi::cdb::Cdb;
 use crate::scsi::gate::Gate;
 use crate::scsi::opcode::{Opcode, Reservation};
@@ -23,13 +23,15 @@ impl State {
         }
         let Some(kind) = self.registry.reservation else { return false };
         let wall = if kind.excludes_reads() { Wall::Exclusive } else { Wall::WriteExclusive };
-        if !keeps_out(row, cdb, wall) {
-            return false;
-        }
-        match self.standing(nexus, gate) {
-            Standing::Holder => false,
-            Standing::Registered => !kind.open_to_registrants(),
-            Standing::Stranger => true,
+        keeps_out(row, cdb, wall) && self.is_barred(kind, nexus, gate)
+    }
+
+    /// Whether reads of this nexus are kept out.
+    pub(in crate::scsi) fn keeps_reads_out(&mut self, nexus: Nexus, gate: &Gate) -> bool {
+        match (self.legacy, self.registry.reservation) {
+            (Some(holder), _) => holder != nexus,
+            (None, Some(kind)) => kind.excludes_reads() && self.is_barred(kind, nexus, gate),
+            (None, None) => false,
         }
     }
 
@@ -37,12 +39,17 @@ impl State {
     pub(in crate::scsi) fn keeps_writes_out(&mut self, nexus: Nexus, gate: &Gate) -> bool {
         match (self.legacy, self.registry.reservation) {
             (Some(holder), _) => holder != nexus,
+            (None, Some(kind)) => self.is_barred(kind, nexus, gate),
             (None, None) => false,
-            (None, Some(kind)) => match self.standing(nexus, gate) {
-                Standing::Holder => false,
-                Standing::Registered => !kind.open_to_registrants(),
-                Standing::Stranger => true,
-            },
+        }
+    }
+
+    /// Whether a reservation of this type is not the nexus' to use.
+    fn is_barred(&mut self, kind: Kind, nexus: Nexus, gate: &Gate) -> bool {
+        match self.standing(nexus, gate) {
+            Standing::Holder => false,
+            Standing::Registered => !kind.open_to_registrants(),
+            Standing::Stranger => true,
         }
     }
 }
