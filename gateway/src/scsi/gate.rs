@@ -29,6 +29,8 @@ struct Known {
     attentions: SmallVec<[Sense; 1]>,
     /// Holds the medium in (PREVENT ALLOW MEDIUM REMOVAL).
     prevents_removal: bool,
+    /// What it has written into its echo buffer.
+    echo: Vec<u8>,
 }
 
 /// Whom a unit attention condition is established for.
@@ -60,7 +62,7 @@ impl Gate {
         match self.nexuses.get(nexus) {
             Some(entry) => {
                 let attentions = SmallVec::from_buf([sense::POWER_ON_OCCURRED]);
-                self.known.insert(nexus, Known { entry: Some(entry), attentions, prevents_removal: false });
+                self.known.insert(nexus, Known { entry: Some(entry), attentions, ..Known::default() });
                 nexus
             }
             None => {
@@ -113,6 +115,18 @@ impl Gate {
         entry.is_some_and(|entry| entry.view.read_only.contains(&lun))
     }
 
+    /// The nexus' echo buffer.
+    pub(super) fn echo(&self, nexus: Nexus) -> Option<&[u8]> {
+        Some(&self.known.get(&nexus)?.echo)
+    }
+
+    /// Fills the nexus' echo buffer.
+    pub(super) fn set_echo(&mut self, nexus: Nexus, bytes: Vec<u8>) {
+        if let Some(known) = self.known.get_mut(&nexus) {
+            known.echo = bytes;
+        }
+    }
+
     /// Records whether the nexus holds the medium in.
     pub(super) fn prevent_removal(&mut self, nexus: Nexus, prevent: bool) {
         if let Some(known) = self.known.get_mut(&nexus) {
@@ -139,6 +153,7 @@ pub(super) fn admit(device: &Device, row: &Opcode, nexus: Nexus) -> Result<(), S
     if row.medium != Medium::Unused && device.ejected {
         return Err(sense::MEDIUM_NOT_PRESENT);
     }
+    device.background.admit(row, device.size())?;
     if row.medium == Medium::Write && device.write_protected(nexus) {
         return Err(sense::WRITE_PROTECTED);
     }

@@ -59,7 +59,8 @@ pub enum Step<Continuation> {
         /// What to do.
         io: SmallVec<[Io; 1]>,
         /// Byte range that this command must hold alone from before `io` starts until it is answered: the lane starts
-        /// it when no other write to the range is in flight and holds new ones back. Asked for once, at the first step.
+        /// it when no other write to the range is in flight and holds new ones back; reads too, where the first step
+        /// writes. Asked for once, at the first step.
         exclusive: Option<Range<u64>>,
         /// Where to go on.
         then: Continuation,
@@ -137,12 +138,44 @@ pub enum Memory {
 #[derive(Debug)]
 #[expect(missing_docs, reason = "as in disk::Request")]
 pub enum Io {
-    Read { offset: u64, into: Memory },
-    Write { offset: u64, from: Memory, fua: bool },
-    WriteSame { offset: u64, len: u64, pattern: Vec<u8>, fua: bool },
-    WriteZeroes { offset: u64, len: u64, deallocate: bool },
-    Discard { offset: u64, len: u64 },
-    CompareAndWrite { offset: u64, compare: Vec<u8>, write: Vec<u8>, fua: bool },
+    Read {
+        offset: u64,
+        into: Memory,
+    },
+    Write {
+        offset: u64,
+        from: Memory,
+        fua: bool,
+    },
+    WriteSame {
+        offset: u64,
+        len: u64,
+        pattern: Vec<u8>,
+        fua: bool,
+    },
+    WriteZeroes {
+        offset: u64,
+        len: u64,
+        deallocate: bool,
+    },
+    Discard {
+        offset: u64,
+        len: u64,
+    },
+    CompareAndWrite {
+        offset: u64,
+        compare: Vec<u8>,
+        write: Vec<u8>,
+        fua: bool,
+    },
     Flush,
-    Allocation { offset: u64, len: u64, limit: usize },
+    Allocation {
+        offset: u64,
+        len: u64,
+        limit: usize,
+    },
+    Usage,
+    Note(Option<Vec<u8>>),
+    /// Not the disk's: ends with the unit's background operation ([`super::Background`]).
+    Background,
 }

@@ -66,13 +66,14 @@ impl Running {
             removable: spec.disk.removable,
             write_protected: spec.disk.read_only,
         };
-        let unit = scsi::Unit::new(
+        let mut unit = scsi::Unit::new(
             identity,
             disk.geometry().clone(),
             disk.size(),
             Arc::clone(&around.nexuses),
             settings,
         );
+        unit.recall(disk.note().as_deref());
         Self::wire(format!("{} LUN {}", place.target, place.lun), unit, Some(disk), around, reactor)
     }
 
