@@ -230,6 +230,11 @@ impl Completer {
         self.tag
     }
 
+    /// Gives the right up: somebody else completes the operation, or has.
+    pub(crate) fn forget(mut self) {
+        self.queue = None;
+    }
+
     /// Completes the operation; `buffer` is the request's [`Buffer::Owned`], if it had one.
     pub fn complete(mut self, result: Result<Outcome, Error>, buffer: Option<Vec<u8>>) {
         if let Some(queue) = self.queue.take() {

@@ -29,8 +29,8 @@ pub(super) struct Own {
     queued: bool,
     /// The range is held.
     holds: bool,
-    /// Tags of commands' operations that end with it.
-    waiting: Vec<u64>,
+    /// Commands' operations that end with it.
+    waiting: Vec<Completer>,
 }
 
 impl Own {
@@ -40,15 +40,16 @@ impl Own {
     }
 
     /// A command's operation ends with the unit's.
-    pub(super) fn wait(&mut self, tag: u64) {
-        self.waiting.push(tag);
+    pub(super) fn wait(&mut self, completer: Completer) {
+        self.waiting.push(completer);
     }
 
     /// Takes back the wait of the command at `place`; false when it does not wait.
     fn withdraw(&mut self, place: usize) -> bool {
-        let before = self.waiting.len();
-        self.waiting.retain(|tag| (tag & 0xffff) as usize != place);
-        self.waiting.len() < before
+        let waits = |completer: &Completer| (completer.tag() & 0xffff) as usize == place;
+        let Some(index) = self.waiting.iter().position(waits) else { return false };
+        self.waiting.swap_remove(index).forget();
+        true
     }
 }
 
@@ -70,7 +71,8 @@ impl Pump {
                 match next.exclusive.filter(|_| !self.own.holds) {
                     Some(range) => {
                         let claim = Claim { range, kind: Kind::Sealed };
-                        let admitted = self.ranges.claim(OWN, claim, next.io, self.inflight.spans());
+                        let spans = self.inflight.spans().chain(self.guests.spans());
+                        let admitted = self.ranges.claim(OWN, claim, next.io, spans);
                         match admitted {
                             Some(io) => self.launch_own(io),
                             None => self.own.queued = true,
@@ -125,7 +127,9 @@ impl Pump {
             self.ranges.release(OWN);
             self.start_admitted();
         }
-        for tag in std::mem::take(&mut self.own.waiting) {
+        for completer in std::mem::take(&mut self.own.waiting) {
+            let tag = completer.tag();
+            completer.forget();
             let completion = Completion { tag, result: Ok(Outcome::default()), buffer: None };
             if let Ok(Some(place)) = self.inflight.file(completion) {
                 self.end_step(place);

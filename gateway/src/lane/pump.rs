@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 use super::background::{OWN, Own};
 use super::inflight::{Flight, Inflight, MOST_OPERATIONS, Moved, unfinished};
 use super::ranges::{Claim, Kind, Ranges};
+use super::visit::Guests;
 use super::{Parts, Shared, UNCHANGED};
 use crate::disk::{Buffer, Completer, Completion, CompletionQueue, Disk, Error, Operation, Request};
 use crate::scsi::opcode::{self, Class};
@@ -40,11 +41,12 @@ pub(super) struct Pump {
     pub(super) ranges: Ranges<Work>,
     /// What the unit does without a command.
     pub(super) own: Own,
+    pub(super) guests: Guests,
     /// Finished operations being filed; kept for its memory.
     batch: Vec<Completion>,
     now: Instant,
     /// Nothing more is taken from the ring: it is corrupt, or the lane stops.
-    closed: bool,
+    pub(super) closed: bool,
 }
 
 /// A command's buffer as the engine sees it.
@@ -88,6 +90,7 @@ impl Pump {
             inflight: Inflight::default(),
             ranges: Ranges::new(),
             own: Own::default(),
+            guests: Guests::default(),
             batch: Vec::new(),
             now: Instant::now(),
             closed: false,
@@ -101,7 +104,11 @@ impl Pump {
             while self.turn() {
                 tokio::task::yield_now().await;
             }
-            if self.closed && self.consumer.outstanding() == 0 && !self.own.at_work() {
+            if self.closed
+                && self.consumer.outstanding() == 0
+                && self.guests.is_empty()
+                && !self.own.at_work()
+            {
                 return;
             }
         }
@@ -115,10 +122,11 @@ impl Pump {
             self.unit.resized(size);
         }
         let finished = self.finish();
+        let visited = self.receive();
         let more = self.take();
         self.go_on();
         self.publish();
-        finished || more
+        finished || visited || more
     }
 
     /// Files what the disk has finished; true when there was something.
@@ -216,7 +224,8 @@ impl Pump {
             (None, Some(span)) if !self.ranges.idle() => span.clone(),
             (None, _) => return self.launch(place, io, span),
         };
-        if let Some(io) = self.ranges.claim(place, claim, io, self.inflight.spans()) {
+        let spans = self.inflight.spans().chain(self.guests.spans());
+        if let Some(io) = self.ranges.claim(place, claim, io, spans) {
             self.launch(place, io, span);
         }
     }
@@ -235,11 +244,18 @@ impl Pump {
         let payload = is_payload(flight.command.cdb());
         for (ordinal, io) in io.into_iter().enumerate() {
             let tag = self.inflight.tag(place, ordinal);
+            let completer = Completer::new(Arc::clone(&self.queue), tag);
+            let io = match io {
+                Io::Visit(away) => {
+                    Self::call(*away, completer);
+                    continue;
+                }
+                io => io,
+            };
             let Some(request) = self.request(place, io, &segments, payload) else {
-                self.own.wait(tag);
+                self.own.wait(completer);
                 continue;
             };
-            let completer = Completer::new(Arc::clone(&self.queue), tag);
             match &self.disk {
                 Some(disk) => disk.submit(Operation { request, completer }),
                 None => completer.complete(Err(Error::NotReady), None),
@@ -282,7 +298,8 @@ impl Pump {
             Io::Allocation { offset, len, limit } => Request::Allocation { offset, len, limit },
             Io::Usage => Request::Usage,
             Io::Note(note) => Request::Note { note },
-            Io::Background => return None,
+            // Not the disk's: the one has been left at its door, the other waits for the unit.
+            Io::Visit(_) | Io::Background => return None,
         };
         if let Some(flight) = self.inflight.get(place) {
             flight.moved.read += moved.read;
@@ -335,13 +352,16 @@ impl Pump {
     /// Launches the steps whose range has become free.
     pub(super) fn start_admitted(&mut self) {
         while self.ranges.waiting() > 0 {
-            let Some((place, _, io)) = self.ranges.next_admitted(|| self.inflight.spans()) else { return };
+            let spans = || self.inflight.spans().chain(self.guests.spans());
+            let Some((place, _, io)) = self.ranges.next_admitted(spans) else { return };
             if place == OWN {
                 self.launch_own(io);
                 continue;
             }
             let span = touched(&io);
-            self.launch(place, io, span);
+            if let Some((io, span)) = self.launch_if_guest(place, io, span) {
+                self.launch(place, io, span);
+            }
         }
     }
 
@@ -380,7 +400,7 @@ fn is_payload(cdb: &[u8]) -> bool {
 }
 
 /// What a step reads or writes: the smallest range that holds all of it.
-fn touched(io: &[Io]) -> Option<Claim> {
+pub(super) fn touched(io: &[Io]) -> Option<Claim> {
     let range = io.iter().filter_map(range_of).reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))?;
     let reads = io.iter().all(|io| matches!(io, Io::Read { .. }));
     Some(Claim { range, kind: if reads { Kind::Read } else { Kind::Write } })
@@ -398,13 +418,16 @@ fn range_of(io: &Io) -> Option<Range<u64>> {
         | Io::WriteZeroes { offset, len, .. }
         | Io::Discard { offset, len } => (*offset, *len),
         Io::CompareAndWrite { offset, compare, .. } => (*offset, compare.len() as u64),
-        Io::Flush | Io::Allocation { .. } | Io::Usage | Io::Note(_) | Io::Background => return None,
+        Io::Flush | Io::Allocation { .. } | Io::Usage | Io::Note(_) | Io::Background | Io::Visit(_) => {
+            return None;
+        }
     };
     Some(offset..offset.saturating_add(len))
 }
 
 impl Drop for Pump {
     fn drop(&mut self) {
+        self.close_hall();
         if self.inflight.is_empty() && !self.own.at_work() {
             // Whoever waits for what is left in the ring must learn that it never ends.
             let stopped = self.shared.stopping.load(Ordering::Acquire);

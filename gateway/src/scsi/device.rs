@@ -14,9 +14,9 @@ use super::opcode::{self, Flow, Opcode, Requires};
 use super::sense::{self, Sense};
 use super::step::{Data, DataIn, Direction, Finished, Io, Reply, Step, status};
 use super::unit::Settings;
-use super::{background, capacity, compare, limits, log, transfer, verify};
+use super::{background, capacity, compare, copy, limits, log, transfer, verify};
 use crate::disk::{AtomicWrite, Geometry};
-use crate::nexus;
+use crate::{nexus, units};
 
 /// What a handler makes of a command: the next step, or why it is refused.
 pub(super) type Answer = Result<Step<Then>, Sense>;
@@ -52,6 +52,8 @@ pub(super) enum Then {
     ExitFailureMode,
     /// [`log`]: the Logical Block Provisioning page.
     Log(log::Asked),
+    /// [`copy`]: blocks on their way from one place to another.
+    Copy(Box<copy::Copying>),
 }
 
 /// The answer to a command if every result is good.
@@ -141,6 +143,10 @@ pub(super) struct Device {
     pub(super) buffer: Vec<u8>,
     /// The medium of a removable unit is out.
     pub(super) ejected: bool,
+    /// The units that a copy can reach, and the memory that copies share.
+    pub(super) units: Arc<units::Table>,
+    /// What copies have come to.
+    pub(super) copies: copy::Records,
 }
 
 impl Device {
@@ -162,6 +168,8 @@ impl Device {
             settings,
             nexuses,
             ejected: false,
+            units: units::Table::new(),
+            copies: copy::Records::default(),
         }
     }
 
@@ -205,6 +213,7 @@ impl Device {
             Then::Background { transfer } => background::resume(self, transfer),
             Then::ExitFailureMode => background::exited(self, results),
             Then::Log(asked) => asked.resume(self, results),
+            Then::Copy(copying) => copying.resume(self, results),
         };
         // An operation that has begun meanwhile has the medium for itself.
         let answer = match (answer, self.background.holds_up(self.size())) {

@@ -1,10 +1,12 @@
 //! The vocabulary between the engine and the lane that drives it.
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use ring::Nexus;
 use smallvec::SmallVec;
 
-use crate::disk;
+use crate::{disk, units};
 
 /// The command's own buffer, as the lane shows it. Offsets beyond [`Data::len`] are never asked for.
 pub trait Data {
@@ -99,6 +101,8 @@ pub mod status {
     pub const GOOD: u8 = 0x00;
     /// CHECK CONDITION.
     pub const CHECK_CONDITION: u8 = 0x02;
+    /// BUSY.
+    pub const BUSY: u8 = 0x08;
 }
 
 /// Data-in of a reply.
@@ -178,4 +182,17 @@ pub enum Io {
     Note(Option<Vec<u8>>),
     /// Not the disk's: ends with the unit's background operation ([`super::Background`]).
     Background,
+    /// For another LUN, at whose door the lane leaves it.
+    Visit(Box<Away>),
+}
+
+/// A request for another LUN.
+#[derive(Debug)]
+pub struct Away {
+    /// Which.
+    pub unit: Arc<units::Entry>,
+    /// On whose behalf.
+    pub nexus: Nexus,
+    /// What.
+    pub call: units::Call,
 }

@@ -7,6 +7,7 @@ mod atomic;
 mod buffer;
 mod capacity;
 mod compare;
+mod copy;
 mod diagnostic;
 mod faults;
 mod format;
