@@ -40,3 +40,4 @@ pub mod secret;
 pub mod status;
 pub mod supervisor;
 mod telemetry;
+pub mod units;

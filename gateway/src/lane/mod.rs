@@ -23,6 +23,7 @@ mod ranges;
 mod stats;
 mod sync;
 mod tasks;
+mod visit;
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,9 +36,11 @@ use self::inbox::{Bell, List};
 use self::pump::Pump;
 use self::stats::Figures;
 pub use self::stats::{LATENCY_BOUNDS, Latency, Stats};
+use self::visit::Hall;
 use crate::disk::{Completion, CompletionQueue, Disk};
 use crate::reactor::Reactor;
 use crate::scsi::Unit;
+use crate::units::Door;
 
 /// What a lane is made of.
 pub struct Parts {
@@ -68,6 +71,7 @@ struct Shared {
     stopping: AtomicBool,
     /// The disk's new size, or [`UNCHANGED`].
     resized: AtomicU64,
+    hall: Hall,
 }
 
 /// No disk has this size: it is no multiple of a block.
@@ -83,11 +87,13 @@ pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
         figures: Figures::default(),
         stopping: AtomicBool::new(false),
         resized: AtomicU64::new(UNCHANGED),
+        hall: Hall::new(parts.disk.as_ref().map_or(0, |disk| disk.size())),
     });
     if let Some(disk) = &parts.disk {
         let lane = Arc::downgrade(&shared);
         disk.on_resize(Box::new(move |size| {
             if let Some(lane) = lane.upgrade() {
+                lane.hall.resized(size);
                 lane.resized.store(size, Ordering::Release);
                 lane.bell.ring();
             }
@@ -107,6 +113,11 @@ pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
 impl Lane {
     /// What the producer rings after it has published. Cheap, and rings between two turns count once.
     pub fn doorbell(&self) -> Arc<dyn Doorbell> {
+        Arc::clone(&self.shared) as _
+    }
+
+    /// Where other LUNs' commands leave requests for this one.
+    pub fn door(&self) -> Arc<dyn Door> {
         Arc::clone(&self.shared) as _
     }
 

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 
 use super::inflight::{Flight, Inflight, MOST_OPERATIONS, Moved, unfinished};
 use super::ranges::{Claim, Ranges};
+use super::visit::Guests;
 use super::{Parts, Shared, UNCHANGED};
 use crate::disk::{Buffer, Completer, Completion, CompletionQueue, Disk, Error, Operation, Request};
 use crate::scsi::opcode::{self, Class};
@@ -24,24 +25,25 @@ const BATCH: usize = 64;
 /// SAM-5 5.3.1.
 const TASK_ABORTED: u8 = 0x40;
 
-type Work = SmallVec<[Io; 1]>;
+pub(super) type Work = SmallVec<[Io; 1]>;
 
 /// The task's state.
 pub(super) struct Pump {
     pub(super) name: String,
     consumer: Consumer,
     pub(super) unit: Unit,
-    disk: Option<Arc<dyn Disk>>,
+    pub(super) disk: Option<Arc<dyn Disk>>,
     producer: Arc<dyn Doorbell>,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     queue: Arc<dyn CompletionQueue>,
     pub(super) inflight: Inflight,
     pub(super) ranges: Ranges<Work>,
+    pub(super) guests: Guests,
     /// Finished operations being filed; kept for its memory.
     batch: Vec<Completion>,
     now: Instant,
     /// Nothing more is taken from the ring: it is corrupt, or the lane stops.
-    closed: bool,
+    pub(super) closed: bool,
 }
 
 /// A command's buffer as the engine sees it.
@@ -84,6 +86,7 @@ impl Pump {
             shared,
             inflight: Inflight::default(),
             ranges: Ranges::new(),
+            guests: Guests::default(),
             batch: Vec::new(),
             now: Instant::now(),
             closed: false,
@@ -97,7 +100,7 @@ impl Pump {
             while self.turn() {
                 tokio::task::yield_now().await;
             }
-            if self.closed && self.consumer.outstanding() == 0 {
+            if self.closed && self.consumer.outstanding() == 0 && self.guests.is_empty() {
                 return;
             }
         }
@@ -111,9 +114,10 @@ impl Pump {
             self.unit.resized(size);
         }
         let finished = self.finish();
+        let visited = self.receive();
         let more = self.take();
         self.publish();
-        finished || more
+        finished || visited || more
     }
 
     /// Files what the disk has finished; true when there was something.
@@ -205,7 +209,8 @@ impl Pump {
             (None, Some(range)) if !self.ranges.idle() => Claim { range: range.clone(), exclusive: false },
             (None, _) => return self.launch(place, io, span),
         };
-        if let Some(io) = self.ranges.claim(place, claim, io, self.inflight.spans()) {
+        let spans = self.inflight.spans().chain(self.guests.spans());
+        if let Some(io) = self.ranges.claim(place, claim, io, spans) {
             self.launch(place, io, span);
         }
     }
@@ -223,8 +228,14 @@ impl Pump {
         let segments = flight.command.data().clone();
         let payload = is_payload(flight.command.cdb());
         for (ordinal, io) in io.into_iter().enumerate() {
-            let request = self.request(place, io, &segments, payload);
             let completer = Completer::new(Arc::clone(&self.queue), self.inflight.tag(place, ordinal));
+            let request = match io {
+                Io::Visit(away) => {
+                    Self::call(*away, completer);
+                    continue;
+                }
+                io => self.request(place, io, &segments, payload),
+            };
             match &self.disk {
                 Some(disk) => disk.submit(Operation { request, completer }),
                 None => completer.complete(Err(Error::NotReady), None),
@@ -259,6 +270,8 @@ impl Pump {
             }
             Io::Flush => Request::Flush,
             Io::Allocation { offset, len, limit } => Request::Allocation { offset, len, limit },
+            // Left at its door before it comes here.
+            Io::Visit(_) => Request::Flush,
         };
         if let Some(flight) = self.inflight.get(place) {
             flight.moved.read += moved.read;
@@ -311,9 +324,12 @@ impl Pump {
     /// Launches the steps whose range has become free.
     pub(super) fn start_admitted(&mut self) {
         while self.ranges.waiting() > 0 {
-            let Some((place, _, io)) = self.ranges.next_admitted(|| self.inflight.spans()) else { return };
+            let spans = || self.inflight.spans().chain(self.guests.spans());
+            let Some((place, _, io)) = self.ranges.next_admitted(spans) else { return };
             let span = written(&io);
-            self.launch(place, io, span);
+            if let Some((io, span)) = self.launch_if_guest(place, io, span) {
+                self.launch(place, io, span);
+            }
         }
     }
 
@@ -352,7 +368,7 @@ fn is_payload(cdb: &[u8]) -> bool {
 }
 
 /// What a step writes: the smallest range that holds all of it.
-fn written(io: &[Io]) -> Option<Range<u64>> {
+pub(super) fn written(io: &[Io]) -> Option<Range<u64>> {
     io.iter().filter_map(write_range).reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
 }
 
@@ -369,13 +385,14 @@ fn write_range(io: &Io) -> Option<Range<u64>> {
         | Io::WriteZeroes { offset, len, .. }
         | Io::Discard { offset, len } => (*offset, *len),
         Io::CompareAndWrite { offset, compare, .. } => (*offset, compare.len() as u64),
-        Io::Read { .. } | Io::Flush | Io::Allocation { .. } => return None,
+        Io::Read { .. } | Io::Flush | Io::Allocation { .. } | Io::Visit(_) => return None,
     };
     Some(offset..offset.saturating_add(len))
 }
 
 impl Drop for Pump {
     fn drop(&mut self) {
+        self.close_hall();
         if self.inflight.is_empty() {
             // Whoever waits for what is left in the ring must learn that it never ends.
             let stopped = self.shared.stopping.load(Ordering::Acquire);

@@ -14,9 +14,9 @@ use super::opcode::{self, Flow, Opcode, Requires};
 use super::sense::{self, Sense};
 use super::step::{Data, DataIn, Direction, Finished, Io, Reply, Step, status};
 use super::unit::Settings;
-use super::{capacity, compare, limits, transfer, verify};
+use super::{capacity, compare, copy, limits, transfer, verify};
 use crate::disk::Geometry;
-use crate::nexus;
+use crate::{nexus, units};
 
 /// What a handler makes of a command: the next step, or why it is refused.
 pub(super) type Answer = Result<Step<Then>, Sense>;
@@ -43,6 +43,8 @@ pub(super) enum Then {
     Or(Box<compare::Or>),
     /// [`capacity`]: GET LBA STATUS.
     LbaStatus(capacity::LbaStatus),
+    /// [`copy`]: blocks on their way from one place to another.
+    Copy(Box<copy::Copying>),
 }
 
 /// The answer to a command if every result is good.
@@ -124,6 +126,10 @@ pub(super) struct Device {
     pub(super) gate: Gate,
     /// The medium of a removable unit is out.
     pub(super) ejected: bool,
+    /// The units that a copy can reach, and the memory that copies share.
+    pub(super) units: Arc<units::Table>,
+    /// What copies have come to.
+    pub(super) copies: copy::Records,
 }
 
 impl Device {
@@ -143,6 +149,8 @@ impl Device {
             settings,
             nexuses,
             ejected: false,
+            units: units::Table::new(),
+            copies: copy::Records::default(),
         }
     }
 
@@ -175,6 +183,7 @@ impl Device {
             Then::Compare(compare) => compare.resume(results, data),
             Then::Or(or) => or.resume(results, data),
             Then::LbaStatus(status) => status.resume(self, results),
+            Then::Copy(copying) => copying.resume(self, results),
         };
         self.conclude(flow, answer, data)
     }

@@ -113,6 +113,12 @@ impl Gate {
         entry.is_some_and(|entry| entry.view.read_only.contains(&lun))
     }
 
+    /// Whether the LUN is in the initiator's view.
+    pub(super) fn sees(&self, nexus: Nexus, lun: u16) -> bool {
+        let entry = self.known.get(&nexus).and_then(|known| known.entry.as_ref());
+        entry.is_some_and(|entry| entry.view.luns.contains(&lun))
+    }
+
     /// Records whether the nexus holds the medium in.
     pub(super) fn prevent_removal(&mut self, nexus: Nexus, prevent: bool) {
         if let Some(known) = self.known.get_mut(&nexus) {

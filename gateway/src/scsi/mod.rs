@@ -25,6 +25,7 @@ mod capacity;
 mod cdb;
 mod compare;
 mod condition;
+mod copy;
 mod device;
 mod fault;
 mod gate;
@@ -48,5 +49,5 @@ mod tests;
 
 pub use device::Continuation;
 pub use identity::Identity;
-pub use step::{Data, DataIn, Direction, Finished, Io, Memory, Reply, Step, status};
+pub use step::{Away, Data, DataIn, Direction, Finished, Io, Memory, Reply, Step, status};
 pub use unit::{Reset, Settings, Unit};

@@ -1,10 +1,12 @@
 //! The vocabulary between the engine and the lane that drives it.
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use ring::Nexus;
 use smallvec::SmallVec;
 
-use crate::disk;
+use crate::{disk, units};
 
 /// The command's own buffer, as the lane shows it. Offsets beyond [`Data::len`] are never asked for.
 pub trait Data {
@@ -98,6 +100,8 @@ pub mod status {
     pub const GOOD: u8 = 0x00;
     /// CHECK CONDITION.
     pub const CHECK_CONDITION: u8 = 0x02;
+    /// BUSY.
+    pub const BUSY: u8 = 0x08;
 }
 
 /// Data-in of a reply.
@@ -137,12 +141,53 @@ pub enum Memory {
 #[derive(Debug)]
 #[expect(missing_docs, reason = "as in disk::Request")]
 pub enum Io {
-    Read { offset: u64, into: Memory },
-    Write { offset: u64, from: Memory, fua: bool },
-    WriteSame { offset: u64, len: u64, pattern: Vec<u8>, fua: bool },
-    WriteZeroes { offset: u64, len: u64, deallocate: bool },
-    Discard { offset: u64, len: u64 },
-    CompareAndWrite { offset: u64, compare: Vec<u8>, write: Vec<u8>, fua: bool },
+    Read {
+        offset: u64,
+        into: Memory,
+    },
+    Write {
+        offset: u64,
+        from: Memory,
+        fua: bool,
+    },
+    WriteSame {
+        offset: u64,
+        len: u64,
+        pattern: Vec<u8>,
+        fua: bool,
+    },
+    WriteZeroes {
+        offset: u64,
+        len: u64,
+        deallocate: bool,
+    },
+    Discard {
+        offset: u64,
+        len: u64,
+    },
+    CompareAndWrite {
+        offset: u64,
+        compare: Vec<u8>,
+        write: Vec<u8>,
+        fua: bool,
+    },
     Flush,
-    Allocation { offset: u64, len: u64, limit: usize },
+    Allocation {
+        offset: u64,
+        len: u64,
+        limit: usize,
+    },
+    /// For another LUN, at whose door the lane leaves it.
+    Visit(Box<Away>),
+}
+
+/// A request for another LUN.
+#[derive(Debug)]
+pub struct Away {
+    /// Which.
+    pub unit: Arc<units::Entry>,
+    /// On whose behalf.
+    pub nexus: Nexus,
+    /// What.
+    pub call: units::Call,
 }

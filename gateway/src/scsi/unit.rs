@@ -5,14 +5,15 @@ use std::sync::Arc;
 use ring::Nexus;
 
 use super::absent::Absent;
+use super::copy;
 use super::device::{Continuation, Device};
 use super::gate::Audience;
 use super::identity::Identity;
 use super::mode;
 use super::sense;
-use super::step::{Data, Finished, Step};
+use super::step::{Data, Finished, Io, Step};
 use crate::disk::Geometry;
-use crate::nexus;
+use crate::{disk, nexus, units};
 
 /// What configuration decides about a unit, beyond its identity and its disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +58,14 @@ impl Unit {
         Self { server: Server::Present(Box::new(device)) }
     }
 
+    /// Lets copies reach the other units of `units`, and share their memory.
+    pub fn joined(mut self, units: Arc<units::Table>) -> Self {
+        if let Server::Present(device) = &mut self.server {
+            device.units = units;
+        }
+        self
+    }
+
     /// Answers for LUNs that do not exist (SAM-5, incorrect logical unit selection): REPORT LUNS, INQUIRY and REQUEST
     /// SENSE; all else is LOGICAL UNIT NOT SUPPORTED.
     pub fn absent(nexuses: Arc<nexus::Table>) -> Self {
@@ -84,6 +93,15 @@ impl Unit {
         }
     }
 
+    /// What a request of another unit's command comes to here, or why it is refused; its buffer then goes back. See
+    /// [`units`].
+    pub fn visit(&mut self, nexus: Nexus, call: units::Call) -> Result<Io, (disk::Error, Vec<u8>)> {
+        match &mut self.server {
+            Server::Present(device) => copy::admit(device, nexus, call),
+            Server::Absent(_) => Err((disk::Error::NotReady, call.into_buffer())),
+        }
+    }
+
     /// The disk has `size` bytes from now on; every nexus is told (2A/09).
     pub fn resized(&mut self, size: u64) {
         if let Server::Present(device) = &mut self.server {
@@ -100,6 +118,7 @@ impl Unit {
     pub fn reset(&mut self, why: Reset) {
         if let Server::Present(device) = &mut self.server {
             device.mode = mode::Pages::defaults(&device.geometry);
+            device.copies.clear();
             device.gate.reset(match why {
                 Reset::LogicalUnit => sense::BUS_DEVICE_RESET_FUNCTION_OCCURRED,
                 Reset::Target => sense::SCSI_BUS_RESET_OCCURRED,

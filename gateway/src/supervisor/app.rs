@@ -19,6 +19,7 @@ use crate::nexus::Table;
 use crate::portal;
 use crate::reactor::Reactors;
 use crate::status::{self, State, Status};
+use crate::units;
 
 /// A disk that has been opened, or not, for a place that may have changed meanwhile.
 type Attempt = (Place, Spec, Result<Opened, String>);
@@ -73,6 +74,7 @@ impl App {
         let around = Surroundings {
             pool: pool.clone(),
             nexuses: Table::new(),
+            units: units::Table::new(),
             options: options(&config),
             qfull_timeout: config.limits.qfull_timeout,
         };

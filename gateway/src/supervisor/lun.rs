@@ -14,7 +14,7 @@ use crate::nexus::Table;
 use crate::portal::Port;
 use crate::reactor::Reactor;
 use crate::scsi::{self, opcode::Class};
-use crate::status;
+use crate::{status, units};
 
 /// Where a LUN stands.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,6 +39,7 @@ pub(super) struct Spec {
 pub(super) struct Surroundings {
     pub(super) pool: Pool,
     pub(super) nexuses: Arc<Table>,
+    pub(super) units: Arc<units::Table>,
     pub(super) options: Options,
     pub(super) qfull_timeout: Duration,
 }
@@ -48,6 +49,8 @@ pub(super) struct Running {
     disk: Option<Arc<dyn Disk>>,
     lane: Lane,
     port: Arc<Port>,
+    /// Lets copies of other LUNs find this one.
+    listing: Option<units::Listing>,
 }
 
 impl Running {
@@ -67,13 +70,19 @@ impl Running {
             write_protected: spec.disk.read_only,
         };
         let unit = scsi::Unit::new(
-            identity,
+            identity.clone(),
             disk.geometry().clone(),
             disk.size(),
             Arc::clone(&around.nexuses),
             settings,
-        );
-        Self::wire(format!("{} LUN {}", place.target, place.lun), unit, Some(disk), around, reactor)
+        )
+        .joined(Arc::clone(&around.units));
+        let block_size = disk.geometry().block_size.into();
+        let name = format!("{} LUN {}", place.target, place.lun);
+        let mut running = Self::wire(name, unit, Some(disk), around, reactor)?;
+        let (target, lun, door) = (place.target.clone(), place.lun, running.lane.door());
+        running.listing = Some(around.units.enter(units::Entry { target, lun, identity, block_size, door }));
+        Ok(running)
     }
 
     /// Starts what answers for LUNs that do not exist.
@@ -108,7 +117,7 @@ impl Running {
         };
         let lane = lane::start(reactor, parts);
         port.connect_lane(lane.doorbell());
-        Ok(Self { disk, lane, port })
+        Ok(Self { disk, lane, port, listing: None })
     }
 
     /// Where the portal delivers commands.
@@ -118,6 +127,9 @@ impl Running {
 
     /// Finishes what has been taken on, then lets go of the disk.
     pub(super) async fn stop(&self) {
+        if let Some(listing) = &self.listing {
+            listing.withdraw();
+        }
         self.lane.stop().await;
         if let Some(disk) = self.disk.clone() {
             // Closing waits for the store; a panic there has been reported by the panic hook.

@@ -2,7 +2,7 @@
 
 use super::{Attention, Class, Flow, Medium, Opcode, Requires, Reservation};
 use crate::scsi::{
-    capacity, compare, condition, inquiry, luns, mode, provision, supported, transfer, verify,
+    capacity, compare, condition, copy, inquiry, luns, mode, provision, supported, transfer, verify,
 };
 
 // Byte 1 of the usage maps: RDPROTECT, WRPROTECT and VRPROTECT (0xE0) are not there, the disk has no protection
@@ -57,6 +57,18 @@ pub(super) const TABLE: &[Opcode] = &[
         .data(Flow::Out).reservation(Reservation::Write),
     Opcode::new(&[0x5A, 0x18, 0xFF, 0xFF, 0, 0, 0, 0xFF, 0xFF, 0], "mode_sense_10", Class::Query, mode::sense)
         .data(Flow::In),
+    Opcode::new(&[0x83, 0x00, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0], "extended_copy", Class::Copy,
+            copy::extended_copy)
+        .action().medium(Medium::Read).data(Flow::Out).reservation(Reservation::Write),
+    Opcode::new(&[0x84, 0x00, 0xFF, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0], "receive_copy_status",
+            Class::Query, copy::copy_status)
+        .action().data(Flow::In),
+    Opcode::new(&[0x84, 0x03, 0xFF, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0],
+            "receive_copy_operating_parameters", Class::Query, copy::operating_parameters)
+        .action().data(Flow::In),
+    Opcode::new(&[0x84, 0x04, 0xFF, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0],
+            "receive_copy_failed_segment_details", Class::Query, copy::failed_segment_details)
+        .action().data(Flow::In),
     Opcode::new(&[0x88, 0x1A, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0],
             "read_16", Class::Read, transfer::read)
         .reads().data(Flow::In),

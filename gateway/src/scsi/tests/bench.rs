@@ -2,15 +2,18 @@
 //! its side of the contracts with the lane and the disk.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use ring::Nexus;
 
 use super::Sense;
-use crate::disk::{AllocationExtent, Error, Geometry, Outcome, Provisioning};
+use crate::disk::{
+    AllocationExtent, Completer, Completion, CompletionQueue, Error, Geometry, Outcome, Provisioning,
+};
 use crate::nexus::{Entry, Handle, Ports, Table, View};
-use crate::scsi::step::{Data, DataIn, Direction, Finished, Io, Memory, Step, status};
+use crate::scsi::step::{Away, Data, DataIn, Direction, Finished, Io, Memory, Step, status};
 use crate::scsi::{Identity, Settings, Unit, limits};
+use crate::units::{self, Visit};
 
 /// A command's buffer.
 pub(super) struct Buffer {
@@ -34,6 +37,16 @@ impl Data for Buffer {
     fn compare(&self, offset: usize, with: &[u8]) -> Result<(), usize> {
         let own = &self.bytes[offset..offset + with.len()];
         own.iter().zip(with).position(|(own, with)| own != with).map_or(Ok(()), Err)
+    }
+}
+
+/// Takes the completion of a visit.
+#[derive(Default)]
+struct Answer(Mutex<Option<Completion>>);
+
+impl CompletionQueue for Answer {
+    fn push(&self, completion: Completion) {
+        *self.0.lock().unwrap() = Some(completion);
     }
 }
 
@@ -67,6 +80,7 @@ pub(super) fn code(sense: &[u8]) -> (u8, u8, u8) {
 pub(super) struct Bench {
     pub(super) unit: Unit,
     pub(super) nexuses: Arc<Table>,
+    pub(super) units: Arc<units::Table>,
     pub(super) session: Handle,
     pub(super) block: usize,
     pub(super) size: u64,
@@ -100,11 +114,24 @@ impl Bench {
     pub(super) fn with(geometry: Geometry, settings: Settings, size: u64) -> Self {
         let nexuses = Table::new();
         let session = nexuses.enter(entry("iqn.2026-01.example:first"));
+        Self::shared(SERIAL, geometry, settings, size, session, (nexuses, units::Table::new()))
+    }
+
+    /// A unit of the same target as others.
+    pub(super) fn shared(
+        serial: &str,
+        geometry: Geometry,
+        settings: Settings,
+        size: u64,
+        session: Handle,
+        (nexuses, units): (Arc<Table>, Arc<units::Table>),
+    ) -> Self {
         let block = geometry.block_size as usize;
-        let unit = Unit::new(Identity::from_serial(SERIAL), geometry, size, Arc::clone(&nexuses), settings);
+        let unit = Unit::new(Identity::from_serial(serial), geometry, size, Arc::clone(&nexuses), settings);
         let mut bench = Self {
-            unit,
+            unit: unit.joined(Arc::clone(&units)),
             nexuses,
+            units,
             session,
             block,
             size,
@@ -173,8 +200,8 @@ impl Bench {
         };
         let mut step = self.unit.execute(cdb, nexus, data);
         for turn in 0.. {
-            // 8 MiB in pieces of 1 MiB, each read and written (ORWRITE), and the answer.
-            assert!(turn <= 17, "no end: {cdb:02x?}");
+            // 8 MiB in pieces of 1 MiB, each read and written (ORWRITE), and the answer; copies have lists of segments.
+            assert!(turn <= if cdb.first() == Some(&0x83) { 1000 } else { 17 }, "no end: {cdb:02x?}");
             match step {
                 Step::Done(reply) => {
                     ended.status = reply.status;
@@ -212,7 +239,7 @@ impl Bench {
         unreachable!()
     }
 
-    fn carry_out(&mut self, io: Io, data: &mut Buffer) -> Finished {
+    pub(super) fn carry_out(&mut self, io: Io, data: &mut Buffer) -> Finished {
         if let Some(error) = self.fault.take() {
             return Finished { result: Err(error), buffer: None };
         }
@@ -258,12 +285,22 @@ impl Bench {
                 self.store(offset, &write);
             }
             Io::Flush => {}
+            Io::Visit(away) => return self.visit(*away),
             Io::Allocation { offset, len, limit } => {
                 let truth = self.allocation(offset, len, limit);
                 outcome.extents = self.extents.take().unwrap_or(truth);
             }
         }
         Finished { result: Ok(outcome), buffer }
+    }
+
+    /// Another unit's answer, given at once.
+    fn visit(&self, away: Away) -> Finished {
+        let answer = Arc::<Answer>::default();
+        let completer = Completer::new(Arc::clone(&answer) as _, 0);
+        away.unit.door.visit(Visit { nexus: away.nexus, call: away.call, completer });
+        let completion = answer.0.lock().unwrap().take().expect("a visit was not answered");
+        Finished { result: completion.result, buffer: completion.buffer }
     }
 
     /// Block numbers of a range, which must be whole blocks within the disk.
@@ -325,6 +362,7 @@ fn describe(io: &Io) -> String {
             format!("caw {offset}+{}{}", compare.len(), if *fua { " fua" } else { "" })
         }
         Io::Flush => "flush".into(),
+        Io::Visit(away) => format!("visit {} {:?}", away.unit.lun, away.nexus.id()),
         Io::Allocation { offset, len, .. } => format!("allocation {offset}+{len}"),
     }
 }

@@ -5,6 +5,7 @@ mod bench;
 mod absent;
 mod capacity;
 mod compare;
+mod copy;
 mod faults;
 mod gate;
 mod inquiry;
