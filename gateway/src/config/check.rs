@@ -17,6 +17,9 @@ use crate::secret::Secret;
 /// Where `rbdgate status` finds a running gateway when the file does not say.
 pub const CONTROL: &str = "/run/rbdgate/control.sock";
 
+/// Where state is kept when the file does not say.
+pub const STATE: &str = "/var/lib/rbdgate";
+
 pub(super) fn check(file: raw::File, folder: &Path) -> Result<Config, Vec<Problem>> {
     let mut checker = Checker { problems: Vec::new(), folder: folder.into() };
     let config = checker.config(file);
@@ -55,6 +58,7 @@ impl Checker {
             discovery,
             redirect: file.redirect.and_then(|redirect| self.redirect("redirect", &redirect)),
             limits,
+            state: Some(self.folder.join(file.state.unwrap_or_else(|| STATE.into()))),
             reactors: file.reactors.map_or(0, |count| self.range("reactors", &count, 1..=256)),
             disks,
             targets,

@@ -17,6 +17,7 @@ pub(super) struct File {
     pub(super) discovery: Option<Discovery>,
     pub(super) redirect: Option<Redirect>,
     pub(super) limits: Option<Limits>,
+    pub(super) state: Option<PathBuf>,
     pub(super) reactors: Option<Spanned<usize>>,
     #[serde(default)]
     pub(super) disks: BTreeMap<String, Spanned<Disk>>,

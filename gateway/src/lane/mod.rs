@@ -16,18 +16,20 @@
 //! Invariants: a command is answered exactly once, and only when the disk has none of its operations any more; payload of
 //! READ and WRITE is never copied; an error stays with its LUN, a corrupt ring included.
 
+mod background;
 mod inbox;
 mod inflight;
 mod pump;
 mod ranges;
+mod reservations;
 mod stats;
 mod sync;
 mod tasks;
 mod visit;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ring::{Consumer, Doorbell};
 use tokio::sync::watch;
@@ -37,6 +39,7 @@ use self::pump::Pump;
 use self::stats::Figures;
 pub use self::stats::{LATENCY_BOUNDS, Latency, Stats};
 use self::visit::Hall;
+use crate::cluster::reservations::{Snapshot, Store};
 use crate::disk::{Completion, CompletionQueue, Disk};
 use crate::reactor::Reactor;
 use crate::scsi::Unit;
@@ -52,6 +55,8 @@ pub struct Parts {
     pub unit: Unit,
     /// Its store; `None` for the unit that answers for LUNs that do not exist.
     pub disk: Option<Arc<dyn Disk>>,
+    /// Keeps its reservations; the unit has taken up what was there.
+    pub reservations: Arc<dyn Store>,
     /// Rung after answers have been published.
     pub producer: Arc<dyn Doorbell>,
 }
@@ -71,11 +76,19 @@ struct Shared {
     stopping: AtomicBool,
     /// The disk's new size, or [`UNCHANGED`].
     resized: AtomicU64,
+    /// Another gateway has changed the reservations, to this; `news` says so without a lock.
+    changed: Mutex<Option<Snapshot>>,
+    news: AtomicBool,
     hall: Hall,
 }
 
 /// No disk has this size: it is no multiple of a block.
 const UNCHANGED: u64 = u64::MAX;
+
+/// Whether the lane has been told to stop.
+fn stopping(shared: &Shared) -> bool {
+    shared.stopping.load(Ordering::Acquire)
+}
 
 /// Starts a lane on a reactor.
 ///
@@ -87,6 +100,8 @@ pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
         figures: Figures::default(),
         stopping: AtomicBool::new(false),
         resized: AtomicU64::new(UNCHANGED),
+        changed: Mutex::default(),
+        news: AtomicBool::new(false),
         hall: Hall::new(parts.disk.as_ref().map_or(0, |disk| disk.size())),
     });
     if let Some(disk) = &parts.disk {
@@ -99,6 +114,7 @@ pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
             }
         }));
     }
+    reservations::listen(&*parts.reservations, &shared);
     // Rung once at the start: the producer may have published before it knew the lane.
     shared.bell.ring();
     let (running, ended) = watch::channel(());

@@ -50,12 +50,15 @@ impl Connection {
                 return Place::Discard;
             }
         };
+        let (cdb, bidirectional) = cdb;
         let mut task = self.new_task(&command, cdb);
+        task.bidirectional = bidirectional;
         let immediate = header.data_len();
         let rest =
             if command.last { immediate } else { self.agreed.unsolicited(task.expected).max(immediate) };
         task.transfer.unsolicited = rest;
-        task.transfer.unsolicited_done = command.last;
+        // Nothing comes for a command that writes nothing, whatever its F bit says.
+        task.transfer.unsolicited_done = command.last || !command.write;
         task.failure = self.judge(&command, immediate, &task);
         if task.failure.is_none() && rest > 0 {
             match self.unasked_blocks(&task, rest) {
@@ -71,17 +74,23 @@ impl Connection {
     }
 
     /// Whether the command is taken at all; its CDB.
-    fn admit(&self, command: &ScsiCommand) -> Result<SmallVec<[u8; 16]>, Incoming> {
+    fn admit(&self, command: &ScsiCommand) -> Result<(SmallVec<[u8; 16]>, Option<u32>), Incoming> {
         if !command.immediate {
             let known = self.held.contains_key(&command.cmd_sn);
             if known || self.window.standing(command.cmd_sn) == Standing::Outside {
                 return Err(Incoming::Ignore);
             }
         }
-        if self.session.target.is_none() || self.logging_out {
+        if self.session.target.is_none() {
             return Err(Incoming::Refuse(Reject::PROTOCOL));
         }
-        if self.tasks.by_tag(command.task_tag).is_some() || command.task_tag == super::pdu::NO_TAG {
+        if self.logging_out {
+            return Err(Incoming::Refuse(Reject::WAITING_FOR_LOGOUT));
+        }
+        if command.task_tag == super::pdu::NO_TAG {
+            return Err(Incoming::Refuse(Reject::INVALID_FIELD));
+        }
+        if self.tasks.by_tag(command.task_tag).is_some() {
             return Err(Incoming::Refuse(Reject::TASK_IN_PROGRESS));
         }
         let crowded = self.tasks.len() >= Tasks::MOST
@@ -89,7 +98,7 @@ impl Connection {
         if crowded {
             return Err(Incoming::Refuse(Reject::TOO_MANY_IMMEDIATE));
         }
-        extended_cdb(command, self.receiver.ahs()).ok_or(Incoming::Refuse(Reject::INVALID_FIELD))
+        segments(command, self.receiver.ahs()).ok_or(Incoming::Refuse(Reject::INVALID_FIELD))
     }
 
     fn new_task(&mut self, command: &ScsiCommand, cdb: SmallVec<[u8; 16]>) -> Task {
@@ -104,6 +113,7 @@ impl Connection {
             read: command.read,
             write: command.write,
             attribute: command.attribute,
+            bidirectional: None,
             expected: if command.read || command.write { command.expected_len as usize } else { 0 },
             extent: Extent::default(),
             state: State::Arriving,
@@ -298,9 +308,22 @@ impl Connection {
         self.send_notices();
     }
 
-    /// Ends commands whose time has run out.
+    /// Ends commands whose time has run out, and one that holds memory others wait for while it waits itself, when nothing
+    /// of it has come back for a while: each of them would wait for the others.
     pub(super) fn expire(&mut self) {
         let now = self.now;
+        let holders =
+            self.tasks.select(|task| matches!(task.state, State::Blocks(_)) && task.extent.len() > 0);
+        // The last come goes first.
+        if let Some(key) = holders.into_iter().max_by_key(|key| key.serial)
+            && let Some(at) = self.tasks.get(key).map(|task| task.at)
+        {
+            let released = self.luns.get(at).port.producer().pool().usage().released;
+            let id = (Arc::as_ptr(&self.inbox) as usize, key.serial);
+            if self.shared.standstill.must_yield(released, id, now) {
+                self.fail(key, Failure::Full);
+            }
+        }
         for key in self.tasks.select(|task| task.deadline.is_some_and(|deadline| deadline <= now)) {
             let Some(task) = self.tasks.get(key) else { continue };
             let failure = match task.state {
@@ -339,7 +362,7 @@ impl Connection {
             data_pdus = self.transmit.data_in(task.tag, completion.data, len, collapse.then_some(outcome));
         }
         if !collapse {
-            self.respond(task.tag, outcome, sense, data_pdus);
+            self.respond(&task, outcome, sense, data_pdus);
         }
     }
 
@@ -354,7 +377,7 @@ impl Connection {
             Failure::Full => {
                 let transfer = if task.read { 0 } else { task.expected };
                 let outcome = Outcome { status: TASK_SET_FULL, transfer, expected: task.expected };
-                self.respond(task.tag, outcome, &[], task.transfer.r2t_sn);
+                self.respond(&task, outcome, &[], task.transfer.r2t_sn);
             }
         }
     }
@@ -362,17 +385,20 @@ impl Connection {
     fn respond_sense(&mut self, task: &Task, sense: &[u8]) {
         let transfer = if task.read { 0 } else { task.expected };
         let outcome = Outcome { status: CHECK_CONDITION, transfer, expected: task.expected };
-        self.respond(task.tag, outcome, sense, task.transfer.r2t_sn);
+        self.respond(task, outcome, sense, task.transfer.r2t_sn);
     }
 
-    fn respond(&mut self, task_tag: u32, outcome: Outcome, sense: &[u8], data_pdus: u32) {
+    fn respond(&mut self, task: &Task, outcome: Outcome, sense: &[u8], data_pdus: u32) {
         let (overflow, underflow, residual) = outcome.residual();
         let response = ScsiResponse {
             overflow,
             underflow,
             residual,
+            // A command that reads and writes is refused: nothing of its read part comes (section 11.4.5.2).
+            bidirectional_underflow: task.bidirectional.is_some_and(|expected| expected > 0),
+            bidirectional_residual: task.bidirectional.unwrap_or(0),
             status: outcome.status,
-            task_tag,
+            task_tag: task.tag,
             exp_data_sn: data_pdus,
             ..ScsiResponse::default()
         };
@@ -409,19 +435,24 @@ impl Connection {
     }
 }
 
-/// The whole CDB, or `None` when the AHS are not exactly what is supported: one extended CDB (RFC 7143 section 11.2.2).
-fn extended_cdb(command: &ScsiCommand, ahs: &[u8]) -> Option<SmallVec<[u8; 16]>> {
+/// The whole CDB and the bidirectional read length, or `None` when the AHS are not what section 11.2.2 has: at most one
+/// extended CDB, and for a command that reads and writes at most one read length.
+fn segments(command: &ScsiCommand, mut ahs: &[u8]) -> Option<(SmallVec<[u8; 16]>, Option<u32>)> {
     let mut cdb = SmallVec::from_slice(&command.cdb);
-    if ahs.is_empty() {
-        return Some(cdb);
+    let mut read_len = None;
+    while !ahs.is_empty() {
+        let (head, rest) = ahs.split_at_checked(4)?;
+        // The length counts the reserved byte; padding reaches the next word.
+        let len = usize::from(u16::from_be_bytes([head[0], head[1]])).checked_sub(1)?;
+        let (value, next) = rest.split_at_checked(len.next_multiple_of(4))?;
+        match head[2] & 0x3f {
+            1 if len > 0 && cdb.len() == 16 && 16 + len <= MAX_CDB => cdb.extend_from_slice(&value[..len]),
+            2 if len == 4 && read_len.is_none() && command.read && command.write => {
+                read_len = Some(u32::from_be_bytes(*value.first_chunk()?));
+            }
+            _ => return None,
+        }
+        ahs = next;
     }
-    let (head, rest) = ahs.split_at_checked(4)?;
-    // The length counts the reserved byte; padding reaches the next word.
-    let len = usize::from(u16::from_be_bytes([head[0], head[1]])).checked_sub(1)?;
-    let extended = head[2] & 0x3f == 1 && len > 0 && len.next_multiple_of(4) == rest.len();
-    if !extended || cdb.len() + len > MAX_CDB {
-        return None;
-    }
-    cdb.extend_from_slice(&rest[..len]);
-    Some(cdb)
+    Some((cdb, read_len))
 }

@@ -27,25 +27,21 @@ use super::inbox::{End, Event, Inbox, Ticket};
 use super::keys::Negotiated;
 use super::luns::Luns;
 use super::management::{Managing, Notice};
-use super::pdu::{
-    DataOut, Header, LogoutRequest, NopOut, Reject, ScsiCommand, Snack, TaskManagementRequest, TextRequest,
-};
+use super::pdu::{DataOut, Header, NopOut, Reject, ScsiCommand, TextRequest};
 use super::receive::{Arrival, Place, Receiver};
 use super::stats::Shared;
 use super::stream::Stream;
 use super::target::{Parameters, Target};
 use super::task::{Key, Tasks};
 use super::transmit::Transmit;
-use super::window::{Standing, Window};
+use super::window::Window;
 
 /// PDUs taken in one turn, so that one connection cannot hold up its reactor.
 const BUDGET: usize = 128;
 /// PDUs waiting to go out from which on nothing more is read.
 const BACKLOG: usize = 1024;
-/// Data segment kept of a NOP-Out or text request; more of a ping is not echoed.
+/// Longest data segment taken of a NOP-Out or text request.
 pub(super) const KEPT: usize = 16 * 1024;
-/// Bytes of kept segments that wait for their turn in the order of commands.
-const HELD: usize = 1 << 20;
 
 /// Who is connected to what.
 #[derive(Clone, Debug)]
@@ -109,7 +105,7 @@ pub(crate) struct Connection {
     pub(super) luns: Luns,
     pub(super) inbox: Arc<Inbox>,
     pub(super) held: BTreeMap<u32, Delivery>,
-    held_bytes: usize,
+    pub(super) held_bytes: usize,
     pub(super) incoming: Incoming,
     /// Tasks that wait for blocks or room, first come first served.
     pub(super) waiting: VecDeque<Key>,
@@ -203,7 +199,10 @@ impl Connection {
         let copied = self.transmit.copied + self.receiver.copied;
         let turn = match self.try_turn(stream) {
             Ok(turn) => turn,
-            Err(end) => Turn::Ended(end),
+            Err(end) => {
+                self.last_words(end, stream);
+                Turn::Ended(end)
+            }
         };
         self.shared.stats.sent(self.transmit.pdus - pdus, self.transmit.bytes - bytes);
         self.shared.stats.copied(self.transmit.copied + self.receiver.copied - copied);
@@ -335,11 +334,16 @@ impl Connection {
     fn place(&mut self, header: &Header) -> Place {
         self.incoming = Incoming::Plain;
         let small = header.data_len() <= KEPT;
+        // Additional header segments are a command's alone (section 11.2.2).
+        if header.ahs_len() > 0 && header.opcode() != ScsiCommand::OPCODE {
+            self.incoming = Incoming::Refuse(Reject::INVALID_FIELD);
+            return Place::Discard;
+        }
         match header.opcode() {
             ScsiCommand::OPCODE => self.place_command(header),
             DataOut::OPCODE => self.place_data(header),
             NopOut::OPCODE | TextRequest::OPCODE if small => Place::Keep,
-            TextRequest::OPCODE => {
+            NopOut::OPCODE | TextRequest::OPCODE => {
                 self.incoming = Incoming::Refuse(Reject::LONG_OPERATION);
                 Place::Discard
             }
@@ -356,6 +360,8 @@ impl Connection {
         }
         match incoming {
             Incoming::Ignore => Ok(()),
+            // Discarded as if it had never come (RFC 7143 section 7.8).
+            Incoming::Plain | Incoming::Refuse(_) if !intact => Ok(()),
             Incoming::Refuse(reason) => {
                 self.reject(header, reason);
                 self.skip_number(header)
@@ -365,88 +371,7 @@ impl Connection {
                 self.whole_data(key, request, header, intact);
                 Ok(())
             }
-            // Discarded as if it had never come (RFC 7143 section 7.8).
-            Incoming::Plain if !intact => Ok(()),
-            Incoming::Plain => match header.opcode() {
-                NopOut::OPCODE
-                | TaskManagementRequest::OPCODE
-                | TextRequest::OPCODE
-                | LogoutRequest::OPCODE => {
-                    self.in_order(header, |kept| Delivery::Request(*header, kept), kept)
-                }
-                Snack::OPCODE => {
-                    self.reject(header, Reject::SNACK);
-                    Ok(())
-                }
-                _ => {
-                    self.reject(header, Reject::UNSUPPORTED);
-                    self.skip_number(header)
-                }
-            },
-        }
-    }
-
-    /// A refused request has still used up its number (RFC 7143 section 11.17.1).
-    fn skip_number(&mut self, header: &Header) -> Result<(), End> {
-        // Data-Out and SNACK have none.
-        if matches!(header.opcode(), DataOut::OPCODE | Snack::OPCODE) {
-            return Ok(());
-        }
-        self.in_order(header, |_kept| Delivery::Nothing, Vec::new())
-    }
-
-    /// Delivers now, later or never, as the command number says.
-    pub(super) fn in_order(
-        &mut self,
-        header: &Header,
-        make: impl FnOnce(Vec<u8>) -> Delivery,
-        kept: Vec<u8>,
-    ) -> Result<(), End> {
-        let cmd_sn = header.word(24);
-        if header.immediate() {
-            self.deliver(make(kept));
-            return Ok(());
-        }
-        match self.window.standing(cmd_sn) {
-            Standing::Outside => Ok(()),
-            Standing::Early => {
-                self.held_bytes += kept.len();
-                if self.held_bytes > HELD {
-                    return Err(End::Protocol);
-                }
-                self.held.entry(cmd_sn).or_insert_with(|| make(kept));
-                Ok(())
-            }
-            Standing::Next => {
-                self.window.advance();
-                self.deliver(make(kept));
-                self.deliver_held();
-                Ok(())
-            }
-        }
-    }
-
-    /// Delivers what waited for the numbers before it.
-    pub(super) fn deliver_held(&mut self) {
-        while let Some(delivery) = self.held.remove(&self.window.exp_cmd_sn()) {
-            self.window.advance();
-            if let Delivery::Request(_, kept) = &delivery {
-                self.held_bytes -= kept.len();
-            }
-            self.deliver(delivery);
-        }
-    }
-
-    fn deliver(&mut self, delivery: Delivery) {
-        match delivery {
-            Delivery::Nothing => {}
-            Delivery::Command(key) => self.start(key),
-            Delivery::Request(header, kept) => match header.opcode() {
-                NopOut::OPCODE => self.ping(&NopOut::decode(&header), kept),
-                TaskManagementRequest::OPCODE => self.manage(&TaskManagementRequest::decode(&header)),
-                TextRequest::OPCODE => self.text(&header, &kept),
-                _ => self.logout(&LogoutRequest::decode(&header)),
-            },
+            Incoming::Plain => self.request(header, kept),
         }
     }
 
@@ -481,6 +406,10 @@ impl Connection {
     }
 
     fn tick(&mut self) -> Result<(), End> {
+        let (tasks, notices) = (&self.tasks, &self.notices);
+        self.luns.let_go(|at| {
+            tasks.iter().any(|task| task.at == at) || notices.iter().any(|notice| notice.at == at)
+        });
         self.expire();
         if self.logout_by.is_some_and(|limit| limit <= self.now) {
             return Err(End::Overdue);

@@ -11,6 +11,7 @@ use super::pdu::{
     AsyncMessage, Header, LogoutRequest, LogoutResponse, NO_TAG, NopIn, NopOut, Reject, TextRequest,
     TextResponse,
 };
+use super::stream::Stream;
 use super::{discovery, text};
 
 /// Longest text taken over several requests.
@@ -58,6 +59,10 @@ impl Connection {
         let request = TextRequest::decode(header);
         let follows = request.transfer_tag != NO_TAG;
         if follows && request.transfer_tag != self.text.tag {
+            return self.reject(header, Reject::PROTOCOL);
+        }
+        if follows && !self.text.left.is_empty() && !segment.is_empty() {
+            // The rest of an answer is asked for with an empty text (section 11.10).
             return self.reject(header, Reject::PROTOCOL);
         }
         if !follows {
@@ -165,6 +170,23 @@ impl Connection {
             ..AsyncMessage::default()
         };
         self.transmit.status(message.encode(), Vec::new());
+    }
+
+    /// Says that the connection is being dropped by this end (section 11.9, event 3), as far as the socket takes it now.
+    pub(super) fn last_words(&mut self, end: End, stream: &mut dyn Stream) {
+        if !matches!(end, End::Revoked | End::Shutdown | End::Reset | End::Overdue) {
+            return;
+        }
+        let message = AsyncMessage {
+            task_tag: NO_TAG,
+            event: 3,
+            parameter2: self.agreed.time_to_wait,
+            parameter3: self.agreed.time_to_retain,
+            ..AsyncMessage::default()
+        };
+        self.transmit.status(message.encode(), Vec::new());
+        // Nobody is left to be told when it does not go out.
+        let _ = self.transmit.run(stream, &mut self.window);
     }
 
     /// A hold that leads to [`Connection::released`] with this number.

@@ -113,10 +113,42 @@ impl Luns {
             let known = self.all.iter().position(|lun| Arc::ptr_eq(&lun.port, port));
             let index = known.unwrap_or_else(|| {
                 port.join(inbox);
-                self.all.push(Lun::new(Arc::clone(port)));
-                self.all.len() - 1
+                self.place(Lun::new(Arc::clone(port)))
             });
             self.numbers.insert(*number, index);
+        }
+    }
+
+    fn place(&mut self, lun: Lun) -> usize {
+        let vacant =
+            self.all.iter().skip(1).position(|other| Arc::ptr_eq(&other.port, &self.all[ABSENT].port));
+        match vacant.map(|position| position + 1) {
+            Some(index) => {
+                self.all[index] = lun;
+                index
+            }
+            None => {
+                self.all.push(lun);
+                self.all.len() - 1
+            }
+        }
+    }
+
+    /// Lets go of ports that no number leads to any more, as soon as nothing of theirs is `used`.
+    pub(crate) fn let_go(&mut self, used: impl Fn(usize) -> bool) {
+        if self.all.len() <= self.numbers.len() + 1 {
+            return;
+        }
+        let absent = Arc::clone(&self.all[ABSENT].port);
+        for (index, lun) in self.all.iter_mut().enumerate().skip(1) {
+            let idle = lun.started == 0 && lun.waiting.is_empty() && !lun.dirty && !used(index);
+            let routed = self.numbers.values().any(|number| *number == index);
+            if idle && !routed && !Arc::ptr_eq(&lun.port, &absent) {
+                *lun = Lun::new(Arc::clone(&absent));
+            }
+        }
+        while self.all.len() > 1 && self.all.last().is_some_and(|lun| Arc::ptr_eq(&lun.port, &absent)) {
+            self.all.pop();
         }
     }
 

@@ -27,6 +27,7 @@
 //! * Error recovery level 0: what cannot be mended ends the connection, and only that connection.
 
 mod alive;
+mod bank;
 mod commands;
 mod conn;
 mod control;
@@ -34,6 +35,7 @@ mod driver;
 mod inbox;
 mod luns;
 mod management;
+mod order;
 mod port;
 mod receive;
 mod registry;

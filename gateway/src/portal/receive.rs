@@ -70,6 +70,10 @@ struct Body {
     kept: Vec<u8>,
     len: usize,
     done: usize,
+    /// Of what went nowhere.
+    crc: u32,
+    /// Only a part is in `crc`.
+    unsummed: bool,
     /// Padding and digest.
     trailer: [u8; 8],
     trailer_len: usize,
@@ -145,6 +149,8 @@ impl Receiver {
             kept,
             len,
             done: 0,
+            crc: 0,
+            unsummed: false,
             trailer: [0; 8],
             trailer_len,
             trailer_done: 0,
@@ -158,6 +164,8 @@ impl Receiver {
             && matches!(body.place, Place::Task(target, _) if target == task)
         {
             body.place = Place::Discard;
+            // Of the bytes so far there is no sum, and the task is gone: nobody is told.
+            body.unsummed = body.done > 0;
         }
     }
 
@@ -298,7 +306,11 @@ impl Receiver {
             taken
         };
         body.skip -= take(body.skip);
-        body.done += take(end - body.done);
+        let part = take(end - body.done);
+        body.done += part;
+        if self.data_digest && body.place == Place::Discard {
+            body.crc = crc32c::crc32c_append(body.crc, &self.discard[..part]);
+        }
         if body.done == body.len {
             body.trailer_done += take(body.trailer_len - body.trailer_done);
             self.have = take(next);
@@ -308,14 +320,12 @@ impl Receiver {
 
     fn finish(&self, body: Body, memory: &dyn Memory) -> Arrival {
         let pad = padding(body.len);
-        let intact = !self.data_digest || {
+        let intact = !self.data_digest || body.unsummed || {
             let crc = match body.place {
                 Place::Keep => crc32c::crc32c(&body.kept),
                 Place::Task(task, offset) => memory.crc(task, offset..offset + body.len, 0),
-                // Nobody will look at it.
-                Place::Discard => {
-                    return Arrival::Body { header: body.header, kept: body.kept, intact: true };
-                }
+                // Section 7.8: a wrong digest is rejected, whatever becomes of the data.
+                Place::Discard => body.crc,
             };
             let crc = crc32c::crc32c_append(crc, &body.trailer[..pad]);
             digest_matches(crc, &body.trailer[pad..body.trailer_len])

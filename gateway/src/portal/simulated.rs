@@ -122,7 +122,6 @@ impl Simulated {
         let inbox = Inbox::new(Some(handle));
         let luns = Luns::new(&target, &view, &inbox);
         let unit = negotiated.unsolicited(usize::MAX).next_multiple_of(target.absent.producer().block());
-        let window = Window::new(1, 1, Depth { initial: 32, limit: 64 }, unit, Some(pool.clone()));
         let session = Session {
             initiator: ports.initiator,
             tsih: 1,
@@ -131,6 +130,8 @@ impl Simulated {
             local: ([127, 0, 0, 1], 3260).into(),
         };
         let shared = Shared::new(Directory::default(), nexuses, Limits::default());
+        let bank = Some((pool.clone(), Arc::clone(&shared.bank)));
+        let window = Window::new(1, 1, Depth { initial: 32, limit: 64 }, unit, bank);
         let now = Instant::now();
         let connection = Connection::new(shared, session, negotiated, window, inbox, luns, now);
         let bytes = Bytes { chunk: chunk.max(2048), room: usize::MAX, ..Bytes::default() };
@@ -204,5 +205,7 @@ impl Simulated {
     }
 }
 
+#[cfg(test)]
+mod clauses;
 #[cfg(test)]
 mod tests;

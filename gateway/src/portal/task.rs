@@ -92,6 +92,8 @@ pub(crate) struct Task {
     pub(crate) read: bool,
     pub(crate) write: bool,
     pub(crate) attribute: u8,
+    /// Expected length of the read part of a command that reads and writes.
+    pub(crate) bidirectional: Option<u32>,
     /// Expected Data Transfer Length.
     pub(crate) expected: usize,
     pub(crate) extent: Extent,

@@ -22,7 +22,8 @@ impl Connection {
         let Some(task) = self.tasks.get_mut(key) else { return Place::Discard };
         let Some(request) = task.transfer.requests.iter().find(|request| request.tag == data.transfer_tag)
         else {
-            // Of an R2T that is no longer out: its command has ended and the tag was used anew.
+            // No R2T of the command has this tag, or its sequence is complete (section 11.7.2).
+            self.incoming = Incoming::Refuse(Reject::PROTOCOL);
             return Place::Discard;
         };
         let (len, offset) = (header.data_len(), data.offset as usize);
@@ -61,6 +62,7 @@ impl Connection {
     /// A Data-Out is here whole.
     pub(super) fn whole_data(&mut self, key: Key, request: Option<u32>, header: &Header, intact: bool) {
         let deadline = self.now + self.parameters.data_out_timeout;
+        let first_burst = self.agreed.first_burst as usize;
         let data = DataOut::decode(header);
         let Some(task) = self.tasks.get_mut(key) else { return };
         if !intact {
@@ -73,6 +75,10 @@ impl Connection {
             None => {
                 transfer.unsolicited_sn = transfer.unsolicited_sn.wrapping_add(1);
                 transfer.unsolicited_done = data.last;
+                // Section 11.4.7.2: of a longer command, unsolicited data is FirstBurstLength, no more and no less.
+                if data.last && task.expected > first_burst && transfer.arrived != first_burst {
+                    task.failure.get_or_insert(Failure::Sense(Sense::WRONG_AMOUNT));
+                }
                 if data.last && matches!(task.state, State::Collecting) {
                     task.deadline = None;
                     self.advance(key);

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use ring::Nexus;
 
 use super::absent::Absent;
+use super::background::{self, Background};
 use super::copy;
 use super::device::{Continuation, Device};
 use super::gate::Audience;
 use super::identity::Identity;
 use super::mode;
+use super::reservation::{self, Unreadable};
 use super::sense;
 use super::step::{Data, Finished, Io, Step};
 use crate::disk::Geometry;
@@ -72,6 +74,23 @@ impl Unit {
         Self { server: Server::Absent(Absent::new(nexuses)) }
     }
 
+    /// Takes up the reservations that were stored under `number`, as a power on leaves them (SPC-4). Before the first
+    /// command.
+    pub fn restore_reservations(&mut self, number: u64, state: &[u8]) -> Result<(), Unreadable> {
+        if let Server::Present(device) = &mut self.server {
+            device.reservations = reservation::State::after_power_on(number, state)?;
+        }
+        Ok(())
+    }
+
+    /// Another gateway has changed the unit's reservations.
+    pub fn reservations_changed(&mut self, number: u64, state: &[u8]) -> Result<(), Unreadable> {
+        match &mut self.server {
+            Server::Present(device) => reservation::adopt(device, number, state),
+            Server::Absent(_) => Ok(()),
+        }
+    }
+
     /// Starts a command. `data` is its buffer, and must be the same at every [`Unit::resume`].
     pub fn execute(&mut self, cdb: &[u8], nexus: Nexus, data: &dyn Data) -> Step<Continuation> {
         match &mut self.server {
@@ -113,16 +132,60 @@ impl Unit {
         }
     }
 
-    /// Undoes what initiators have set (mode pages, medium removal), and tells every nexus. Commands in flight are the
+    /// Undoes what initiators have set (mode pages, medium removal, RESERVE; not persistent reservations), and tells every nexus. Commands in flight are the
     /// lane's business.
     pub fn reset(&mut self, why: Reset) {
         if let Server::Present(device) = &mut self.server {
             device.mode = mode::Pages::defaults(&device.geometry);
+            device.reservations.reset();
+            device.background.abort_test(sense::BUS_DEVICE_RESET_FUNCTION_OCCURRED);
             device.copies.clear();
             device.gate.reset(match why {
                 Reset::LogicalUnit => sense::BUS_DEVICE_RESET_FUNCTION_OCCURRED,
                 Reset::Target => sense::SCSI_BUS_RESET_OCCURRED,
             });
+        }
+    }
+
+    /// The next requests of what the unit does without a command; the results go to [`Unit::finished`].
+    pub fn go_on(&mut self) -> Option<Background> {
+        let Server::Present(device) = &mut self.server else { return None };
+        let (size, block) = (device.size(), device.block_size());
+        device.background.next(size, block, device.geometry.provisioning.is_some())
+    }
+
+    /// The requests of [`Unit::go_on`] have ended.
+    pub fn finished(&mut self, results: &[Finished]) {
+        if let Server::Present(device) = &mut self.server {
+            let size = device.size();
+            device.background.finished(results, size);
+        }
+    }
+
+    /// Whether the unit is at something of its own, which [`Io::Background`](super::Io::Background) waits for.
+    pub fn is_busy(&self) -> bool {
+        matches!(&self.server, Server::Present(device) if device.background.runs())
+    }
+
+    /// The lane stops: nothing of the unit's own is taken up any more.
+    pub fn interrupt(&mut self) {
+        if let Server::Present(device) = &mut self.server {
+            let size = device.size();
+            device.background.interrupt(size);
+        }
+    }
+
+    /// A command that waited for the unit was aborted.
+    pub fn abandoned(&mut self) {
+        if let Server::Present(device) = &mut self.server {
+            device.background.abandoned();
+        }
+    }
+
+    /// What the store has noted of an operation of an earlier life: it goes on.
+    pub fn recall(&mut self, note: Option<&[u8]>) {
+        if let Server::Present(device) = &mut self.server {
+            device.background = background::State::recalled(note);
         }
     }
 }

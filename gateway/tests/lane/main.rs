@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod background;
 mod commands;
+mod copies;
 mod corrupt;
 mod data_area;
 mod driver;

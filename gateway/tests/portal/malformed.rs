@@ -22,7 +22,9 @@ fn opcodes_that_do_not_exist_are_rejected_and_the_session_goes_on() {
         let mut header = Header::new(opcode | 0x40);
         header.set_word(24, initiator.cmd_sn);
         initiator.send(header, &[], b"whatever");
-        assert_eq!(rejected(&mut initiator), Reject::UNSUPPORTED, "{opcode:02x}");
+        // RFC 7143 section 6.3: a login request has no place after the login.
+        let reason = if opcode == 0x03 { Reject::PROTOCOL } else { Reject::UNSUPPORTED };
+        assert_eq!(rejected(&mut initiator), reason, "{opcode:02x}");
     }
     initiator.send(Snack { begin: 1, run: 2, ..Snack::default() }.encode(), &[], &[]);
     assert_eq!(rejected(&mut initiator), Reject::SNACK);
@@ -105,6 +107,7 @@ fn data_for_nothing_is_ignored_and_unasked_data_for_something_is_rejected() {
     assert_eq!(rejected(&mut initiator), Reject::PROTOCOL);
     let solicited = DataOut { transfer_tag: 5, ..late };
     initiator.send(solicited.encode(), &[], &[4; 512]);
+    assert_eq!(rejected(&mut initiator), Reject::PROTOCOL);
     bench.devices[0].release();
     assert_eq!(initiator.finish(command.task_tag, &[]).status, 0);
     assert_eq!(initiator.read(&read10(0, 1), 512).data, vec![2; 512]);

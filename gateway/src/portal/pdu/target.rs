@@ -25,6 +25,10 @@ pdu! {
 pdu! {
     /// SCSI Response (11.4).
     ScsiResponse = 0x21, always 1 & 0x80 {
+        /// o bit: the read part of a bidirectional command wanted to transfer more than expected.
+        bidirectional_overflow: bool = Flag(1, 0x10),
+        /// u bit: it transferred less.
+        bidirectional_underflow: bool = Flag(1, 0x08),
         /// O bit: the command wanted to transfer more than expected.
         overflow: bool = Flag(1, 0x04),
         /// U bit: the command transferred less than expected.
@@ -43,6 +47,8 @@ pdu! {
         max_cmd_sn: u32 = Word(32),
         /// Data-In and R2T PDUs sent for the command.
         exp_data_sn: u32 = Word(36),
+        /// Bytes over or under of the read part of a bidirectional command.
+        bidirectional_residual: u32 = Word(40),
         /// Bytes over or under.
         residual: u32 = Word(44),
     }

@@ -3,16 +3,22 @@
 mod bench;
 
 mod absent;
+mod atomic;
+mod buffer;
 mod capacity;
 mod compare;
 mod copy;
+mod diagnostic;
 mod faults;
+mod format;
 mod gate;
 mod inquiry;
+mod log;
 mod mode;
 mod properties;
 mod provision;
 mod removable;
+mod sanitize;
 mod supported;
 mod transfer;
 mod verify;
