@@ -373,21 +373,7 @@ pub(super) fn written(io: &[Io]) -> Option<Range<u64>> {
 }
 
 fn write_range(io: &Io) -> Option<Range<u64>> {
-    let (offset, len) = match io {
-        Io::Write { offset, from, .. } => {
-            let len = match from {
-                Memory::Command { len, .. } => *len,
-                Memory::Owned(bytes) => bytes.len(),
-            };
-            (*offset, len as u64)
-        }
-        Io::WriteSame { offset, len, .. }
-        | Io::WriteZeroes { offset, len, .. }
-        | Io::Discard { offset, len } => (*offset, *len),
-        Io::CompareAndWrite { offset, compare, .. } => (*offset, compare.len() as u64),
-        Io::Read { .. } | Io::Flush | Io::Allocation { .. } | Io::Visit(_) => return None,
-    };
-    Some(offset..offset.saturating_add(len))
+    io.written().map(|(offset, len)| offset..offset.saturating_add(len))
 }
 
 impl Drop for Pump {

@@ -45,6 +45,8 @@ pub(super) enum Then {
     LbaStatus(capacity::LbaStatus),
     /// [`copy`]: blocks on their way from one place to another.
     Copy(Box<copy::Copying>),
+    /// [`copy`]: a token to be made.
+    Populate(Box<copy::Populating>),
 }
 
 /// The answer to a command if every result is good.
@@ -130,6 +132,8 @@ pub(super) struct Device {
     pub(super) units: Arc<units::Table>,
     /// What copies have come to.
     pub(super) copies: copy::Records,
+    /// Tokens for the unit's blocks, which a write revokes.
+    pub(super) own_rods: copy::OwnRods,
 }
 
 impl Device {
@@ -151,6 +155,7 @@ impl Device {
             ejected: false,
             units: units::Table::new(),
             copies: copy::Records::default(),
+            own_rods: copy::OwnRods::default(),
         }
     }
 
@@ -184,13 +189,15 @@ impl Device {
             Then::Or(or) => or.resume(results, data),
             Then::LbaStatus(status) => status.resume(self, results),
             Then::Copy(copying) => copying.resume(self, results),
+            Then::Populate(populating) => populating.resume(self, results),
         };
         self.conclude(flow, answer, data)
     }
 
-    fn conclude(&self, flow: Flow, answer: Answer, data: &dyn Data) -> Step<Continuation> {
+    fn conclude(&mut self, flow: Flow, answer: Answer, data: &dyn Data) -> Step<Continuation> {
         let reply = match answer {
             Ok(Step::Io { io, exclusive, then }) => {
+                self.revoke_written(&io);
                 return Step::Io { io, exclusive, then: Continuation { flow, then } };
             }
             Ok(Step::Done(reply)) => reply,
@@ -203,6 +210,16 @@ impl Device {
                 Step::Done(Reply { data_in: DataIn::None, transfer: Some(0), ..reply })
             }
             _ => Step::Done(reply),
+        }
+    }
+
+    /// Revokes the tokens for blocks that are about to be written. Every request to the disk passes here first.
+    pub(super) fn revoke_written(&mut self, io: &[Io]) {
+        if self.own_rods.is_empty() {
+            return;
+        }
+        for (offset, len) in io.iter().filter_map(Io::written) {
+            self.own_rods.written(offset, len);
         }
     }
 

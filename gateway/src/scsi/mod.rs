@@ -47,6 +47,7 @@ mod vpd;
 #[cfg(test)]
 mod tests;
 
+pub use copy::Rods;
 pub use device::Continuation;
 pub use identity::Identity;
 pub use step::{Away, Data, DataIn, Direction, Finished, Io, Memory, Reply, Step, status};

@@ -175,6 +175,15 @@ senses! {
     PARAMETER_LIST_LENGTH_ERROR = ILLEGAL_REQUEST 0x1A 0x00, "The parameter list ends too early.";
     INVALID_COMMAND_OPERATION_CODE = ILLEGAL_REQUEST 0x20 0x00, "No such command.";
     LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE = ILLEGAL_REQUEST 0x21 0x00, "Beyond the last block.";
+    TOKEN_CAUSE_NOT_REPORTABLE = ILLEGAL_REQUEST 0x23 0x00, "Invalid token operation: the token cannot be used like this.";
+    UNSUPPORTED_TOKEN_TYPE = ILLEGAL_REQUEST 0x23 0x01, "Invalid token operation: no such type of ROD here.";
+    REMOTE_TOKEN_USAGE_NOT_SUPPORTED = ILLEGAL_REQUEST 0x23 0x02,
+        "Invalid token operation: its data is where the initiator does not reach.";
+    TOKEN_UNKNOWN = ILLEGAL_REQUEST 0x23 0x04, "Invalid token operation: never made, given up or deleted.";
+    TOKEN_CORRUPT = ILLEGAL_REQUEST 0x23 0x05, "Invalid token operation: not the token that was made.";
+    TOKEN_REVOKED = ILLEGAL_REQUEST 0x23 0x06, "Invalid token operation: the data has been written since.";
+    TOKEN_EXPIRED = ILLEGAL_REQUEST 0x23 0x07, "Invalid token operation: not used for its inactivity timeout.";
+    INVALID_TOKEN_LENGTH = ILLEGAL_REQUEST 0x23 0x0A, "Invalid token operation: tokens have 512 bytes.";
     INVALID_FIELD_IN_CDB = ILLEGAL_REQUEST 0x24 0x00, "A field of the CDB is wrong.";
     LOGICAL_UNIT_NOT_SUPPORTED = ILLEGAL_REQUEST 0x25 0x00, "No such logical unit.";
     INVALID_FIELD_IN_PARAMETER_LIST = ILLEGAL_REQUEST 0x26 0x00, "A field of the parameter list is wrong.";
@@ -196,6 +205,7 @@ senses! {
     WRITE_PROTECTED = DATA_PROTECT 0x27 0x00, "The unit may not be written.";
     SPACE_ALLOCATION_FAILED_WRITE_PROTECT = DATA_PROTECT 0x27 0x07, "The pool is full, or a quota is used up.";
 
+    COPY_ABORTED = COPY_ABORTED 0x00 0x00, "The initiator has ended the copy.";
     THIRD_PARTY_DEVICE_FAILURE = COPY_ABORTED 0x0D 0x01, "The source or the destination failed or refused.";
     COPY_TARGET_DEVICE_NOT_REACHABLE = COPY_ABORTED 0x0D 0x02, "No unit of this name for this initiator.";
     INCORRECT_COPY_TARGET_DEVICE_TYPE = COPY_ABORTED 0x0D 0x03, "Source and destination are block devices.";

@@ -181,6 +181,26 @@ pub enum Io {
     Visit(Box<Away>),
 }
 
+impl Io {
+    /// The bytes of the unit's own disk that it changes, as offset and length.
+    pub fn written(&self) -> Option<(u64, u64)> {
+        match self {
+            Self::Write { offset, from, .. } => {
+                let len = match from {
+                    Memory::Command { len, .. } => *len,
+                    Memory::Owned(bytes) => bytes.len(),
+                };
+                Some((*offset, len as u64))
+            }
+            Self::WriteSame { offset, len, .. }
+            | Self::WriteZeroes { offset, len, .. }
+            | Self::Discard { offset, len } => Some((*offset, *len)),
+            Self::CompareAndWrite { offset, compare, .. } => Some((*offset, compare.len() as u64)),
+            Self::Read { .. } | Self::Flush | Self::Allocation { .. } | Self::Visit(_) => None,
+        }
+    }
+}
+
 /// A request for another LUN.
 #[derive(Debug)]
 pub struct Away {

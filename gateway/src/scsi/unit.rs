@@ -97,7 +97,11 @@ impl Unit {
     /// [`units`].
     pub fn visit(&mut self, nexus: Nexus, call: units::Call) -> Result<Io, (disk::Error, Vec<u8>)> {
         match &mut self.server {
-            Server::Present(device) => copy::admit(device, nexus, call),
+            Server::Present(device) => {
+                let io = copy::admit(device, nexus, call)?;
+                device.revoke_written(std::slice::from_ref(&io));
+                Ok(io)
+            }
             Server::Absent(_) => Err((disk::Error::NotReady, call.into_buffer())),
         }
     }
@@ -107,6 +111,7 @@ impl Unit {
         if let Server::Present(device) = &mut self.server {
             let blocks = size / device.block_size();
             if blocks != device.blocks {
+                device.own_rods.revoke_all();
                 device.blocks = blocks;
                 device.gate.establish(sense::CAPACITY_DATA_HAS_CHANGED, Audience::Everyone);
             }

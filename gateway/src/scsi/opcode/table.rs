@@ -60,6 +60,15 @@ pub(super) const TABLE: &[Opcode] = &[
     Opcode::new(&[0x83, 0x00, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0], "extended_copy", Class::Copy,
             copy::extended_copy)
         .action().medium(Medium::Read).data(Flow::Out).reservation(Reservation::Write),
+    Opcode::new(&[0x83, 0x10, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0], "populate_token",
+            Class::Copy, copy::populate_token)
+        .action().reads().data(Flow::Out),
+    Opcode::new(&[0x83, 0x11, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0], "write_using_token",
+            Class::Copy, copy::write_using_token)
+        .action().writes().data(Flow::Out),
+    Opcode::new(&[0x83, 0x1C, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], "copy_operation_abort",
+            Class::Control, copy::copy_operation_abort)
+        .action(),
     Opcode::new(&[0x84, 0x00, 0xFF, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0], "receive_copy_status",
             Class::Query, copy::copy_status)
         .action().data(Flow::In),
@@ -68,6 +77,9 @@ pub(super) const TABLE: &[Opcode] = &[
         .action().data(Flow::In),
     Opcode::new(&[0x84, 0x04, 0xFF, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0],
             "receive_copy_failed_segment_details", Class::Query, copy::failed_segment_details)
+        .action().data(Flow::In),
+    Opcode::new(&[0x84, 0x07, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0],
+            "receive_rod_token_information", Class::Query, copy::receive_rod_token_information)
         .action().data(Flow::In),
     Opcode::new(&[0x88, 0x1A, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0],
             "read_16", Class::Read, transfer::read)

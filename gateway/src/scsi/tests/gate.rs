@@ -153,6 +153,7 @@ fn writing_commands() -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut caw = super::cdb16(0x89, 0, 0).to_vec();
     caw[13] = 1;
     commands.push((caw, vec![0; 1024]));
+    commands.push(super::copy::write_zero_token(1));
     commands
 }
 
