@@ -46,7 +46,7 @@ pub(super) enum Then {
     /// [`copy`]: blocks on their way from one place to another.
     Copy(Box<copy::Copying>),
     /// [`copy`]: a token to be made.
-    Populate(Box<copy::Populating>),
+    Populate(copy::Populating),
 }
 
 /// The answer to a command if every result is good.

@@ -147,7 +147,7 @@ impl Copying {
                 }
                 (Ok(_), Doing::Flush) => self.unflushed = false,
                 (Ok(_), Doing::Read) => {
-                    pieces.push((flying.at, buffer.ok_or(sense::INTERNAL_TARGET_FAILURE)?))
+                    pieces.push((flying.at, buffer.ok_or(sense::INTERNAL_TARGET_FAILURE)?));
                 }
             }
         }

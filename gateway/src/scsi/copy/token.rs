@@ -119,7 +119,7 @@ pub(in crate::scsi) fn populate_token(device: &mut Device, request: &Request<'_>
     Ok(Step::Io {
         io: SmallVec::from_buf([io]),
         exclusive: Some(first.offset..last),
-        then: Then::Populate(Box::new(populating)),
+        then: Then::Populate(populating),
     })
 }
 
@@ -132,7 +132,7 @@ pub(in crate::scsi) struct Populating {
 }
 
 impl Populating {
-    pub(in crate::scsi) fn resume(self: Box<Self>, device: &Device, results: &[Finished]) -> Answer {
+    pub(in crate::scsi) fn resume(self, device: &Device, results: &[Finished]) -> Answer {
         let result = check(results, Access::Read);
         self.record.0.change(|progress| match &result {
             Ok(()) => {
