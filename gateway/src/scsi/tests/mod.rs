@@ -13,6 +13,7 @@ mod mode;
 mod properties;
 mod provision;
 mod removable;
+mod reserve;
 mod supported;
 mod transfer;
 mod verify;
