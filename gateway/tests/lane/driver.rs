@@ -12,6 +12,7 @@ use rbdgate::lane::{self, Lane, Parts};
 use rbdgate::nexus::Table;
 use rbdgate::reactor::{Reactor, Reactors};
 use rbdgate::scsi::{Identity, Settings, Unit};
+use rbdgate::units;
 use ring::{CommandId, Corrupt, Doorbell, Extent, Kick, Nexus, Options, Pool, Producer, Request};
 
 pub(crate) const BLOCK: usize = 512;
@@ -78,6 +79,7 @@ pub(crate) struct Setup {
     pub(crate) nexuses: Arc<Table>,
     pub(crate) nexus: Nexus,
     pub(crate) reservations: Arc<dyn Store>,
+    pub(crate) units: Arc<units::Table>,
 }
 
 impl Default for Setup {
@@ -88,20 +90,33 @@ impl Default for Setup {
             nexuses: Table::new(),
             nexus: Nexus::UNKNOWN,
             reservations: Memory::new(),
+            units: units::Table::new(),
         }
     }
 }
 
 impl Driver {
     pub(crate) fn start(reactor: &Reactor, disk: Arc<dyn Disk>, setup: &Setup) -> Self {
+        Self::start_as(reactor, disk, setup, "test", Settings::default())
+    }
+
+    /// A unit of this serial number.
+    pub(crate) fn start_as(
+        reactor: &Reactor,
+        disk: Arc<dyn Disk>,
+        setup: &Setup,
+        serial: &str,
+        settings: Settings,
+    ) -> Self {
         let (producer, consumer) = ring::create(&setup.options, &setup.pool).unwrap();
         let unit = Unit::new(
-            Identity::from_serial("test"),
+            Identity::from_serial(serial),
             disk.geometry().clone(),
             disk.size(),
             Arc::clone(&setup.nexuses),
-            Settings::default(),
-        );
+            settings,
+        )
+        .joined(Arc::clone(&setup.units));
         let bell = Arc::<Bell>::default();
         let parts = Parts {
             name: "test".into(),
