@@ -7,4 +7,5 @@ mod copies;
 mod corrupt;
 mod data_area;
 mod driver;
+mod reservations;
 mod tasks;

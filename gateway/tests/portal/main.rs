@@ -9,5 +9,6 @@ mod logins;
 mod malformed;
 mod management;
 mod memory;
+mod reservations;
 mod sessions;
 mod tools;
