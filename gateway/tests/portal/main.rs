@@ -10,5 +10,6 @@ mod malformed;
 mod management;
 mod memory;
 mod reservations;
+mod restart;
 mod sessions;
 mod tools;
