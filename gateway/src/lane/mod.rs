@@ -16,6 +16,7 @@
 //! Invariants: a command is answered exactly once, and only when the disk has none of its operations any more; payload of
 //! READ and WRITE is never copied; an error stays with its LUN, a corrupt ring included.
 
+mod background;
 mod inbox;
 mod inflight;
 mod pump;
@@ -83,6 +84,11 @@ struct Shared {
 
 /// No disk has this size: it is no multiple of a block.
 const UNCHANGED: u64 = u64::MAX;
+
+/// Whether the lane has been told to stop.
+fn stopping(shared: &Shared) -> bool {
+    shared.stopping.load(Ordering::Acquire)
+}
 
 /// Starts a lane on a reactor.
 ///

@@ -14,8 +14,8 @@ use super::opcode::{self, Flow, Opcode, Requires};
 use super::sense::{self, Sense};
 use super::step::{Data, DataIn, Direction, Finished, Io, Reply, Step, status};
 use super::unit::Settings;
-use super::{capacity, compare, copy, limits, reservation, transfer, verify};
-use crate::disk::Geometry;
+use super::{background, capacity, compare, copy, limits, log, reservation, transfer, verify};
+use crate::disk::{AtomicWrite, Geometry};
 use crate::{nexus, units};
 
 /// What a handler makes of a command: the next step, or why it is refused.
@@ -53,6 +53,15 @@ pub(super) enum Then {
     LbaStatus(capacity::LbaStatus),
     /// [`reservation`]: a command that changes reservations.
     Reservation(Box<reservation::Pending>),
+    /// [`background`]: the operation that the command has begun.
+    Background {
+        /// Bytes the CDB calls for.
+        transfer: usize,
+    },
+    /// [`background`]: EXIT FAILURE MODE.
+    ExitFailureMode,
+    /// [`log`]: the Logical Block Provisioning page.
+    Log(log::Asked),
     /// [`copy`]: blocks on their way from one place to another.
     Copy(Box<copy::Copying>),
 }
@@ -79,6 +88,11 @@ impl Settle {
     /// The medium has changed, or what changed is stable.
     pub(super) fn write(transfer: Option<usize>) -> Self {
         Self { access: Access::Write, in_place: false, transfer, flush: false }
+    }
+
+    /// The store has stood a test.
+    pub(super) fn test() -> Self {
+        Self { access: Access::Test, in_place: false, transfer: Some(0), flush: false }
     }
 
     /// With a flush, if `flush`.
@@ -145,6 +159,9 @@ pub(super) struct Device {
     pub(super) mode: mode::Pages,
     pub(super) gate: Gate,
     pub(super) reservations: reservation::State,
+    pub(super) background: background::State,
+    /// What WRITE BUFFER has put into the data buffer; bytes behind its end are zeros.
+    pub(super) buffer: Vec<u8>,
     /// The medium of a removable unit is out.
     pub(super) ejected: bool,
     /// The units that a copy can reach, and the memory that copies share.
@@ -167,6 +184,8 @@ impl Device {
             mode: mode::Pages::defaults(&geometry),
             gate: Gate::new(Arc::clone(&nexuses)),
             reservations: reservation::State::default(),
+            background: background::State::default(),
+            buffer: Vec::new(),
             geometry,
             settings,
             nexuses,
@@ -189,12 +208,20 @@ impl Device {
 
     fn start(&mut self, row: Option<&'static Opcode>, cdb: &[u8], nexus: Nexus, data: &dyn Data) -> Answer {
         gate::attend(self, row, nexus)?;
-        let (row, cdb) = cdb::parse(row, cdb)?;
+        let (row, cdb) =
+            cdb::parse(row, cdb).map_err(|sense| self.unknown_action(row, cdb).unwrap_or(sense))?;
         if self.reservations.conflicts(row, cdb, nexus, &self.gate) {
             return conflict(row.data);
         }
         gate::admit(self, row, nexus)?;
         (row.run)(self, &Request { row, cdb, nexus, data })
+    }
+
+    /// SPC-4, SERVICE ACTION: one that does not exist is a wrong field of a command that does.
+    fn unknown_action(&self, row: Option<&Opcode>, cdb: &[u8]) -> Option<Sense> {
+        let rows = opcode::rows_of(*cdb.first()?);
+        let known = rows.iter().any(|row| row.service_action.is_some() && self.offers(row));
+        (row.is_none() && known).then_some(sense::INVALID_FIELD_IN_CDB.at_cdb_bit(1, 4))
     }
 
     pub(super) fn resume(
@@ -204,6 +231,8 @@ impl Device {
         data: &dyn Data,
     ) -> Step<Continuation> {
         let Continuation { flow, then } = continuation;
+        // A reservation that has been saved is true, whatever the medium is busy with.
+        let medium = !matches!(then, Then::Reservation(_));
         let answer = match then {
             Then::Settle(settle) => settle.resume(results),
             Then::Tail(tail) => tail.resume(results),
@@ -212,7 +241,15 @@ impl Device {
             Then::Or(or) => or.resume(results, data),
             Then::LbaStatus(status) => status.resume(self, results),
             Then::Reservation(pending) => pending.resume(self),
+            Then::Background { transfer } => background::resume(self, transfer),
+            Then::ExitFailureMode => background::exited(self, results),
+            Then::Log(asked) => asked.resume(self, results),
             Then::Copy(copying) => copying.resume(self, results),
+        };
+        // An operation that has begun meanwhile has the medium for itself.
+        let answer = match (answer, self.background.holds_up(self.size())) {
+            (Ok(Step::Io { .. }), Some(sense)) if medium => Err(sense),
+            (answer, _) => answer,
         };
         self.conclude(flow, answer, data)
     }
@@ -241,12 +278,27 @@ impl Device {
             Requires::Nothing => true,
             Requires::Thin => self.geometry.provisioning.is_some(),
             Requires::Removable => self.settings.removable,
+            Requires::Atomic => self.atomic_write().is_some(),
         }
     }
 
     /// Logical block length, bytes.
     pub(super) fn block_size(&self) -> u64 {
         self.geometry.block_size.max(1).into()
+    }
+
+    /// Capacity, bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.blocks * self.block_size()
+    }
+
+    /// What WRITE ATOMIC may ask for: the store's promise, in whole blocks, and no more than one command carries.
+    pub(super) fn atomic_write(&self) -> Option<AtomicWrite> {
+        let AtomicWrite { max, granularity, alignment } = self.geometry.atomic_write?;
+        let block = self.block_size();
+        let granularity = granularity.max(block);
+        let max = max.min(limits::ATOMIC) / granularity * granularity;
+        (max > 0).then(|| AtomicWrite { max, granularity, alignment: alignment.max(block) })
     }
 
     /// Whether this nexus may not write.

@@ -21,6 +21,8 @@
 //! * every CHECK CONDITION has sense data; errors of the store become sense data in `fault`, and nowhere else.
 
 mod absent;
+mod background;
+mod buffer;
 mod capacity;
 mod cdb;
 mod compare;
@@ -32,6 +34,7 @@ mod gate;
 mod identity;
 mod inquiry;
 mod limits;
+mod log;
 mod luns;
 mod mode;
 pub mod opcode;
@@ -48,6 +51,7 @@ mod vpd;
 #[cfg(test)]
 mod tests;
 
+pub use background::Background;
 pub use device::Continuation;
 pub use identity::Identity;
 pub use reservation::Unreadable;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ring::Nexus;
 
 use super::absent::Absent;
+use super::background::{self, Background};
 use super::copy;
 use super::device::{Continuation, Device};
 use super::gate::Audience;
@@ -137,11 +138,54 @@ impl Unit {
         if let Server::Present(device) = &mut self.server {
             device.mode = mode::Pages::defaults(&device.geometry);
             device.reservations.reset();
+            device.background.abort_test(sense::BUS_DEVICE_RESET_FUNCTION_OCCURRED);
             device.copies.clear();
             device.gate.reset(match why {
                 Reset::LogicalUnit => sense::BUS_DEVICE_RESET_FUNCTION_OCCURRED,
                 Reset::Target => sense::SCSI_BUS_RESET_OCCURRED,
             });
+        }
+    }
+
+    /// The next requests of what the unit does without a command; the results go to [`Unit::finished`].
+    pub fn go_on(&mut self) -> Option<Background> {
+        let Server::Present(device) = &mut self.server else { return None };
+        let (size, block) = (device.size(), device.block_size());
+        device.background.next(size, block, device.geometry.provisioning.is_some())
+    }
+
+    /// The requests of [`Unit::go_on`] have ended.
+    pub fn finished(&mut self, results: &[Finished]) {
+        if let Server::Present(device) = &mut self.server {
+            let size = device.size();
+            device.background.finished(results, size);
+        }
+    }
+
+    /// Whether the unit is at something of its own, which [`Io::Background`](super::Io::Background) waits for.
+    pub fn is_busy(&self) -> bool {
+        matches!(&self.server, Server::Present(device) if device.background.runs())
+    }
+
+    /// The lane stops: nothing of the unit's own is taken up any more.
+    pub fn interrupt(&mut self) {
+        if let Server::Present(device) = &mut self.server {
+            let size = device.size();
+            device.background.interrupt(size);
+        }
+    }
+
+    /// A command that waited for the unit was aborted.
+    pub fn abandoned(&mut self) {
+        if let Server::Present(device) = &mut self.server {
+            device.background.abandoned();
+        }
+    }
+
+    /// What the store has noted of an operation of an earlier life: it goes on.
+    pub fn recall(&mut self, note: Option<&[u8]>) {
+        if let Server::Present(device) = &mut self.server {
+            device.background = background::State::recalled(note);
         }
     }
 }

@@ -82,6 +82,7 @@ impl Running {
             disk.close();
             format!("{error} ({store:?})")
         })?;
+        unit.recall(disk.note().as_deref());
         let block_size = disk.geometry().block_size.into();
         let name = format!("{} LUN {}", place.target, place.lun);
         let mut running = Self::wire(name, unit, Some(disk), store, around, reactor)?;

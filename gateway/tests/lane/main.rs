@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod background;
 mod commands;
 mod copies;
 mod corrupt;

@@ -158,6 +158,8 @@ pub enum Requires {
     Thin,
     /// A removable medium.
     Removable,
+    /// A store that promises atomic writes.
+    Atomic,
 }
 
 impl Opcode {

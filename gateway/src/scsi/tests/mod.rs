@@ -3,17 +3,23 @@
 mod bench;
 
 mod absent;
+mod atomic;
+mod buffer;
 mod capacity;
 mod compare;
 mod copy;
+mod diagnostic;
 mod faults;
+mod format;
 mod gate;
 mod inquiry;
+mod log;
 mod mode;
 mod properties;
 mod provision;
 mod removable;
 mod reserve;
+mod sanitize;
 mod supported;
 mod transfer;
 mod verify;

@@ -23,16 +23,19 @@ fn listed(row: &Opcode) -> Listed {
     match (row.code, row.service_action) {
         // TEST UNIT READY, REQUEST SENSE, INQUIRY, READ CAPACITY, LOG SENSE, REPORT LUNS.
         (0x00 | 0x03 | 0x12 | 0x25 | 0x4D | 0xA0, _) | (0x9E, Some(0x10)) => Listed::Allowed,
-        // RECEIVE COPY RESULTS, REPORT IDENTIFYING INFORMATION, … TARGET PORT GROUPS, … TIMESTAMP, … ALIASES.
-        (0x84, _) | (0xA3, Some(0x05 | 0x0A | 0x0B | 0x0E | 0x0F)) => Listed::Allowed,
+        // REPORT IDENTIFYING INFORMATION, … TARGET PORT GROUPS, … ALIASES, … PRIORITY, … TIMESTAMP.
+        (0xA3, Some(0x05 | 0x0A | 0x0B | 0x0E | 0x0F)) => Listed::Allowed,
         // PERSISTENT RESERVE IN.
         (0x5E, _) => Listed::Allowed,
         // READ, VERIFY, PRE-FETCH, GET LBA STATUS.
         (0x08 | 0x28 | 0xA8 | 0x88 | 0x2F | 0xAF | 0x8F | 0x34 | 0x90, _) | (0x9E, Some(0x12)) => {
             Listed::Reads
         }
-        // MODE SENSE, READ BUFFER, RECEIVE DIAGNOSTIC RESULTS, REPORT SUPPORTED OPERATION CODES and TASK MANAGEMENT.
-        (0x1A | 0x5A | 0x3C | 0x9B | 0x1C, _) | (0xA3, Some(0x0C | 0x0D)) => Listed::Reads,
+        // MODE SENSE, READ BUFFER, RECEIVE COPY RESULTS, RECEIVE DIAGNOSTIC RESULTS, READ DEFECT DATA, REPORT SUPPORTED
+        // OPERATION CODES and … TASK MANAGEMENT FUNCTIONS: what ALLOW COMMANDS of REPORT CAPABILITIES is about.
+        (0x1A | 0x5A | 0x3C | 0x9B | 0x1C | 0x37 | 0xB7 | 0x84, _) | (0xA3, Some(0x0C | 0x0D)) => {
+            Listed::Reads
+        }
         // WRITE, WRITE AND VERIFY, COMPARE AND WRITE, ORWRITE, WRITE SAME, UNMAP, WRITE ATOMIC, SYNCHRONIZE CACHE.
         (0x0A | 0x2A | 0xAA | 0x8A | 0x2E | 0xAE | 0x8E | 0x89 | 0x8B | 0x41 | 0x93 | 0x42 | 0x9C, _) => {
             Listed::Writes
