@@ -228,7 +228,7 @@ fn a_lane_stops_only_when_its_guests_have_left() {
     slow.set_rule(Some(Box::new(|_| Verdict::Withhold)));
     let (there, _) = copy(&mut first, 1, (0, 1), 8, (0, 0));
     eventually("its write is withheld", || slow.withheld() == 1);
-    let lane = second.lane.clone();
+    let lane = second.lane;
     let stopping = std::thread::spawn(move || block_on(lane.stop()));
     std::thread::sleep(std::time::Duration::from_millis(50));
     assert!(!stopping.is_finished(), "a guest's write is at the disk");
