@@ -9,6 +9,7 @@ use rbdgate::disk::memory::Memory;
 use rbdgate::nexus::{Entry, Handle, Ports, View};
 use ring::TaskManagementKind as Kind;
 
+use crate::copies;
 use crate::driver::*;
 
 const RESERVATION_CONFLICT: u8 = 0x18;
@@ -226,4 +227,43 @@ fn what_one_gateway_stores_another_one_keeps_to() {
     assert_eq!(other.wait(refused).status, RESERVATION_CONFLICT);
     one.stop();
     other.stop();
+}
+
+#[test]
+fn a_reservation_waits_for_what_a_copy_from_another_lun_writes_and_keeps_the_next_one_out() {
+    // SPC-4, EXTENDED COPY: the copy manager writes on behalf of the nexus that asked for the copy.
+    let (reactors, mut setup) = (reactors(2), Setup::default());
+    let copier = copies::initiator(&mut setup);
+    let (slow, plain) = (copies::store(), copies::store());
+    let (mut one, _one) = copies::lun(&reactors.all()[0], plain, 0, &setup);
+    setup.reservations = reservations::Memory::new();
+    let (mut two, _two) = copies::lun(&reactors.all()[1], Arc::clone(&slow), 1, &setup);
+    let second = session(&setup, "second");
+    two.nexus = second.nexus();
+    assert_eq!(two.get(&TEST_UNIT_READY, 0).status, CHECK_CONDITION, "power on");
+    assert_eq!(one.put(&write_16(0, 8), &pattern(1, 4096)).status, GOOD);
+    done(&mut two, &second, 0, 0, (0, 2));
+
+    slow.set_rule(Some(Box::new(|request| match request {
+        Request::Write { .. } => Verdict::Withhold,
+        _ => Verdict::Pass,
+    })));
+    let (copy, _) = copies::copy(&mut one, 1, (0, 1), 8, (0, 0));
+    eventually("the copy writes", || slow.withheld() == 1);
+    let reserve = order(&mut two, &second, 1, WRITE_EXCLUSIVE, (2, 0));
+    two.nexus = copier.nexus();
+    eventually("the reservation counts", || {
+        two.put(&compare_and_write(4096, 1), &[1; 1024]).status == RESERVATION_CONFLICT
+    });
+    assert!(!two.is_done(reserve), "the copy can still write");
+    let_go(&slow);
+    assert_eq!(two.wait(reserve).status, GOOD);
+    assert_eq!(one.wait(copy).status, GOOD);
+
+    let (copy, _) = copies::copy(&mut one, 2, (0, 1), 8, (0, 64));
+    assert_eq!(one.wait(copy).status, CHECK_CONDITION, "kept out");
+    two.nexus = second.nexus();
+    assert_eq!(two.get(&read_16(64, 8), 4096).bytes(), [0; 4096]);
+    one.stop();
+    two.stop();
 }
