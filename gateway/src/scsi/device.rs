@@ -14,7 +14,7 @@ use super::opcode::{self, Flow, Opcode, Requires};
 use super::sense::{self, Sense};
 use super::step::{Data, DataIn, Direction, Finished, Io, Reply, Step, status};
 use super::unit::Settings;
-use super::{background, capacity, compare, copy, limits, log, transfer, verify};
+use super::{background, capacity, compare, copy, limits, log, space, transfer, verify};
 use crate::disk::{AtomicWrite, Geometry};
 use crate::{nexus, units};
 
@@ -139,6 +139,7 @@ pub(super) struct Device {
     pub(super) mode: mode::Pages,
     pub(super) gate: Gate,
     pub(super) background: background::State,
+    pub(super) space: space::Watch,
     /// What WRITE BUFFER has put into the data buffer; bytes behind its end are zeros.
     pub(super) buffer: Vec<u8>,
     /// The medium of a removable unit is out.
@@ -163,6 +164,7 @@ impl Device {
             mode: mode::Pages::defaults(&geometry),
             gate: Gate::new(Arc::clone(&nexuses)),
             background: background::State::default(),
+            space: space::Watch::default(),
             buffer: Vec::new(),
             geometry,
             settings,
@@ -259,6 +261,12 @@ impl Device {
     /// Capacity, bytes.
     pub(super) fn size(&self) -> u64 {
         self.blocks * self.block_size()
+    }
+
+    /// THRESHOLD COUNT of the pool's threshold, where there is one.
+    pub(super) fn threshold(&self) -> Option<u32> {
+        self.geometry.provisioning.as_ref()?;
+        self.space.threshold_count(self.settings.pool_threshold?, self.block_size())
     }
 
     /// What WRITE ATOMIC may ask for: the store's promise, in whole blocks, and no more than one command carries.

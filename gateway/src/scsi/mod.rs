@@ -40,6 +40,7 @@ mod mode;
 pub mod opcode;
 mod provision;
 pub mod sense;
+mod space;
 mod step;
 mod supported;
 mod transfer;

@@ -19,6 +19,7 @@ mod properties;
 mod provision;
 mod removable;
 mod sanitize;
+mod space;
 mod supported;
 mod transfer;
 mod verify;
