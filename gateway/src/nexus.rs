@@ -98,6 +98,13 @@ impl Table {
         self.version.load(Ordering::Acquire)
     }
 
+    /// Every live nexus with its ends and view.
+    pub fn live(&self) -> Vec<(Nexus, Arc<Entry>)> {
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let live = slots.live.iter();
+        live.map(|(id, (generation, entry))| (Nexus::new(*id, *generation), Arc::clone(entry))).collect()
+    }
+
     /// Live nexuses.
     pub fn len(&self) -> usize {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner).live.len()

@@ -115,11 +115,12 @@ impl Table {
         self.lock().iter().find(|entry| wanted(entry)).cloned()
     }
 
-    /// Lends up to `wanted` bytes of the copies' memory, in multiples of `unit`; `None` if not one unit is free.
+    /// Lends up to `wanted` bytes of the copies' memory, in multiples of `unit`, and less the less there is left, so that
+    /// many copies can go on at once; `None` if not one unit is free.
     pub fn borrow(self: &Arc<Self>, wanted: u64, unit: u64) -> Option<Loan> {
         let mut bytes = 0;
         let lent = self.memory.fetch_update(Ordering::AcqRel, Ordering::Acquire, |free| {
-            bytes = wanted.min(free) / unit * unit;
+            bytes = wanted.min((free / 8).max(unit)).min(free) / unit * unit;
             (bytes > 0).then(|| free - bytes)
         });
         lent.ok().map(|_| Loan { table: Arc::clone(self), bytes })
@@ -217,10 +218,11 @@ mod tests {
     #[test]
     fn the_memory_of_all_copies_is_bounded_and_comes_back() {
         let table = Table::new();
-        let most = table.borrow(u64::MAX, 1 << 16).unwrap();
-        assert_eq!(most.bytes(), MEMORY);
-        assert!(table.borrow(1 << 20, 1 << 16).is_none());
-        drop(most);
+        let loans: Vec<_> = std::iter::from_fn(|| table.borrow(4 << 20, 1 << 16)).collect();
+        assert_eq!(loans.iter().map(Loan::bytes).sum::<u64>(), MEMORY);
+        assert_eq!((loans[0].bytes(), loans.last().unwrap().bytes()), (4 << 20, 1 << 16));
+        assert!(loans.len() > 32, "{}", loans.len());
+        drop(loans);
         let part = table.borrow(100_000, 1 << 16).unwrap();
         assert_eq!(part.bytes(), 1 << 16);
     }

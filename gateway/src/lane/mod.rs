@@ -21,6 +21,7 @@ mod inbox;
 mod inflight;
 mod pump;
 mod ranges;
+mod reservations;
 mod stats;
 mod sync;
 mod tasks;
@@ -28,7 +29,7 @@ mod visit;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use ring::{Consumer, Doorbell};
@@ -39,6 +40,7 @@ use self::pump::Pump;
 use self::stats::Figures;
 pub use self::stats::{LATENCY_BOUNDS, Latency, Stats};
 use self::visit::Hall;
+use crate::cluster::reservations::{Snapshot, Store};
 use crate::disk::{Completion, CompletionQueue, Disk};
 use crate::reactor::Reactor;
 use crate::scsi::Unit;
@@ -54,6 +56,8 @@ pub struct Parts {
     pub unit: Unit,
     /// Its store; `None` for the unit that answers for LUNs that do not exist.
     pub disk: Option<Arc<dyn Disk>>,
+    /// Keeps its reservations; the unit has taken up what was there.
+    pub reservations: Arc<dyn Store>,
     /// Rung after answers have been published.
     pub producer: Arc<dyn Doorbell>,
 }
@@ -75,6 +79,9 @@ struct Shared {
     resized: AtomicU64,
     /// It is time to look at the store's pool.
     look: AtomicBool,
+    /// Another gateway has changed the reservations, to this; `news` says so without a lock.
+    changed: Mutex<Option<Snapshot>>,
+    news: AtomicBool,
     hall: Hall,
 }
 
@@ -112,6 +119,8 @@ pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
         stopping: AtomicBool::new(false),
         resized: AtomicU64::new(UNCHANGED),
         look: AtomicBool::new(false),
+        changed: Mutex::default(),
+        news: AtomicBool::new(false),
         hall: Hall::new(parts.disk.as_ref().map_or(0, |disk| disk.size())),
     });
     if let Some(disk) = &parts.disk {
@@ -124,6 +133,7 @@ pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
             }
         }));
     }
+    reservations::listen(&*parts.reservations, &shared);
     // Rung once at the start: the producer may have published before it knew the lane.
     shared.bell.ring();
     if parts.unit.watches_pool() {

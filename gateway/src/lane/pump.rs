@@ -14,8 +14,10 @@ use smallvec::SmallVec;
 use super::background::{OWN, Own};
 use super::inflight::{Flight, Inflight, MOST_OPERATIONS, Moved, unfinished};
 use super::ranges::{Claim, Kind, Ranges};
+use super::reservations::Waits;
 use super::visit::Guests;
 use super::{Parts, Shared, UNCHANGED};
+use crate::cluster::reservations::Store;
 use crate::disk::{Buffer, Completer, Completion, CompletionQueue, Disk, Error, Operation, Request};
 use crate::scsi::opcode::{self, Class};
 use crate::scsi::{Continuation, Data, DataIn, Direction, Io, Memory, Reply, Step, Unit};
@@ -34,11 +36,16 @@ pub(super) struct Pump {
     consumer: Consumer,
     pub(super) unit: Unit,
     pub(super) disk: Option<Arc<dyn Disk>>,
+    pub(super) reservations: Arc<dyn Store>,
     producer: Arc<dyn Doorbell>,
     pub(super) shared: Arc<Shared>,
     pub(super) queue: Arc<dyn CompletionQueue>,
     pub(super) inflight: Inflight,
     pub(super) ranges: Ranges<Work>,
+    /// Steps that wait for other commands.
+    pub(super) waits: Waits,
+    /// Waiting steps are being started: what ends meanwhile must not begin with that anew, one level deeper each time.
+    starting: bool,
     /// What the unit does without a command.
     pub(super) own: Own,
     pub(super) guests: Guests,
@@ -76,7 +83,7 @@ impl Data for View<'_> {
 
 impl Pump {
     pub(super) fn new(parts: Parts, shared: Arc<Shared>) -> Self {
-        let Parts { name, mut consumer, unit, disk, producer } = parts;
+        let Parts { name, mut consumer, unit, disk, reservations, producer } = parts;
         // An answer is held back while a store still holds the command's segments; the last one to let go rings.
         consumer.set_release_doorbell(Arc::clone(&shared) as _);
         Self {
@@ -84,11 +91,14 @@ impl Pump {
             consumer,
             unit,
             disk,
+            reservations,
             producer,
             queue: Arc::clone(&shared) as _,
             shared,
             inflight: Inflight::default(),
             ranges: Ranges::new(),
+            waits: Waits::default(),
+            starting: false,
             own: Own::default(),
             guests: Guests::default(),
             batch: Vec::new(),
@@ -120,6 +130,9 @@ impl Pump {
         let size = self.shared.resized.swap(UNCHANGED, Ordering::AcqRel);
         if size != UNCHANGED {
             self.unit.resized(size);
+        }
+        if self.shared.news.swap(false, Ordering::AcqRel) {
+            self.adopt_reservations();
         }
         let finished = self.finish();
         let visited = self.receive();
@@ -246,6 +259,14 @@ impl Pump {
             let tag = self.inflight.tag(place, ordinal);
             let completer = Completer::new(Arc::clone(&self.queue), tag);
             let io = match io {
+                Io::SaveReservations(save) => {
+                    self.save_reservations(*save, completer);
+                    continue;
+                }
+                Io::EndCommands(commands) => {
+                    self.end_commands(place, &commands, completer);
+                    continue;
+                }
                 Io::Visit(away) => {
                     Self::call(*away, completer);
                     continue;
@@ -301,8 +322,8 @@ impl Pump {
             Io::Allocation { offset, len, limit } => Request::Allocation { offset, len, limit },
             Io::Usage => Request::Usage,
             Io::Note(note) => Request::Note { note },
-            // Not the disk's: the one has been left at its door, the other waits for the unit.
-            Io::Visit(_) | Io::Background => return None,
+            // Not the disk's, and seen to before: left at a door, waiting for the unit or for other commands.
+            Io::Visit(_) | Io::Background | Io::SaveReservations(_) | Io::EndCommands(_) => return None,
         };
         if let Some(flight) = self.inflight.get(place) {
             flight.moved.read += moved.read;
@@ -315,8 +336,9 @@ impl Pump {
     pub(super) fn end_step(&mut self, place: usize) {
         let Some(flight) = self.inflight.get(place) else { return };
         flight.span = None;
+        let aborted = flight.aborted;
         let step = match flight.then.take() {
-            Some(then) if !flight.aborted => {
+            Some(then) if !aborted || then.binding() => {
                 let mut results = std::mem::take(&mut flight.results);
                 self.unit.resume(then, &mut results, &View(&flight.command))
             }
@@ -326,9 +348,11 @@ impl Pump {
             }
         };
         match step {
+            _ if aborted => self.end_aborted(place),
             Step::Done(reply) => {
                 if let Some(flight) = self.inflight.remove(place) {
                     self.ranges.release(place);
+                    self.waits.ended(place);
                     self.answer(flight.command, reply, flight.taken, flight.moved);
                 }
             }
@@ -341,6 +365,7 @@ impl Pump {
     pub(super) fn end_aborted(&mut self, place: usize) {
         if let Some(flight) = self.inflight.remove(place) {
             self.ranges.release(place);
+            self.waits.ended(place);
             self.shared.figures.aborted.add(1);
             let reply = Reply {
                 status: TASK_ABORTED,
@@ -354,9 +379,12 @@ impl Pump {
 
     /// Launches the steps whose range has become free.
     pub(super) fn start_admitted(&mut self) {
+        if std::mem::replace(&mut self.starting, true) {
+            return;
+        }
         while self.ranges.waiting() > 0 {
             let spans = || self.inflight.spans().chain(self.guests.spans());
-            let Some((place, _, io)) = self.ranges.next_admitted(spans) else { return };
+            let Some((place, _, io)) = self.ranges.next_admitted(spans) else { break };
             if place == OWN {
                 self.launch_own(io);
                 continue;
@@ -366,6 +394,7 @@ impl Pump {
                 self.launch(place, io, span);
             }
         }
+        self.starting = false;
     }
 
     fn answer(&mut self, command: Command, reply: Reply, taken: Instant, moved: Moved) {
@@ -421,9 +450,14 @@ fn range_of(io: &Io) -> Option<Range<u64>> {
         | Io::WriteZeroes { offset, len, .. }
         | Io::Discard { offset, len } => (*offset, *len),
         Io::CompareAndWrite { offset, compare, .. } => (*offset, compare.len() as u64),
-        Io::Flush | Io::Allocation { .. } | Io::Usage | Io::Note(_) | Io::Background | Io::Visit(_) => {
-            return None;
-        }
+        Io::Flush
+        | Io::Allocation { .. }
+        | Io::Usage
+        | Io::Note(_)
+        | Io::Background
+        | Io::SaveReservations(_)
+        | Io::EndCommands(_)
+        | Io::Visit(_) => return None,
     };
     Some(offset..offset.saturating_add(len))
 }

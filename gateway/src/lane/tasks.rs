@@ -35,7 +35,7 @@ impl Pump {
         self.start_admitted();
     }
 
-    fn abort(&mut self, place: usize) {
+    pub(super) fn abort(&mut self, place: usize) {
         let Some(flight) = self.inflight.get(place) else { return };
         flight.aborted = true;
         // What the unit does on its own goes on (SBC-4, sanitize operations); only the command is ended.

@@ -10,6 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use ring::Nexus;
 use smallvec::SmallVec;
 
 use super::Shared;
@@ -100,6 +101,8 @@ pub(super) struct Guests {
 }
 
 struct Guest {
+    /// On whose behalf.
+    nexus: Nexus,
     completer: Completer,
     tag: u64,
     /// What is being read or written; `None` while it waits.
@@ -120,14 +123,22 @@ impl Guests {
         taken.filter_map(|(place, guest)| Some((FIRST + place, guest.as_ref()?.span.clone()?)))
     }
 
-    fn enter(&mut self, completer: Completer) -> usize {
+    /// What is being written, or waits to be, on behalf of one of `nexuses`; by owner.
+    pub(super) fn owners<'a>(&'a self, nexuses: &'a [Nexus]) -> impl Iterator<Item = usize> + 'a {
+        let taken = self.places.iter().enumerate();
+        taken
+            .filter(|(_, guest)| guest.as_ref().is_some_and(|guest| nexuses.contains(&guest.nexus)))
+            .map(|(place, _)| FIRST + place)
+    }
+
+    fn enter(&mut self, nexus: Nexus, completer: Completer) -> usize {
         let place = self.places.iter().position(Option::is_none).unwrap_or_else(|| {
             self.places.push(None);
             self.places.len() - 1
         });
         self.generation = self.generation.wrapping_add(1);
         let tag = u64::from(self.generation) << 32 | place as u64;
-        self.places[place] = Some(Guest { completer, tag, span: None });
+        self.places[place] = Some(Guest { nexus, completer, tag, span: None });
         place
     }
 
@@ -154,7 +165,10 @@ impl Pump {
         self.shared.hall.done.take(&mut done);
         for completion in done {
             match self.guests.leave(completion.tag) {
-                Some(guest) => guest.completer.complete(completion.result, completion.buffer),
+                Some(guest) => {
+                    self.waits.ended(FIRST + (completion.tag & 0xFFFF_FFFF) as usize);
+                    guest.completer.complete(completion.result, completion.buffer);
+                }
                 None => {
                     tracing::error!(lun = %self.name, tag = completion.tag, "the disk completed a visitor's request twice");
                 }
@@ -180,7 +194,7 @@ impl Pump {
         let Some(claim) = super::pump::touched(std::slice::from_ref(&io)) else {
             return self.submit(io, completer);
         };
-        let place = self.guests.enter(completer);
+        let place = self.guests.enter(nexus, completer);
         let work = SmallVec::from_buf([io]);
         let span = Some(claim.clone());
         let spans = self.inflight.spans().chain(self.guests.spans());

@@ -14,7 +14,7 @@ use super::opcode::{self, Flow, Opcode, Requires};
 use super::sense::{self, Sense};
 use super::step::{Data, DataIn, Direction, Finished, Io, Reply, Step, status};
 use super::unit::Settings;
-use super::{background, capacity, compare, copy, limits, log, space, transfer, verify};
+use super::{background, capacity, compare, copy, limits, log, reservation, space, transfer, verify};
 use crate::disk::{AtomicWrite, Geometry};
 use crate::{nexus, units};
 
@@ -26,6 +26,14 @@ pub(super) type Answer = Result<Step<Then>, Sense>;
 pub struct Continuation {
     flow: Flow,
     then: Then,
+}
+
+impl Continuation {
+    /// Whether the command has to be resumed even when task management has ended it: what it has begun outside of the
+    /// disk counts, whether it is answered or not.
+    pub fn binding(&self) -> bool {
+        matches!(&self.then, Then::Reservation(pending) if pending.binding())
+    }
 }
 
 /// What to do with the results.
@@ -43,6 +51,8 @@ pub(super) enum Then {
     Or(Box<compare::Or>),
     /// [`capacity`]: GET LBA STATUS.
     LbaStatus(capacity::LbaStatus),
+    /// [`reservation`]: a command that changes reservations.
+    Reservation(Box<reservation::Pending>),
     /// [`background`]: the operation that the command has begun.
     Background {
         /// Bytes the CDB calls for.
@@ -128,6 +138,16 @@ pub(super) fn parameter_data(bytes: Vec<u8>, allocation: usize) -> Answer {
     Ok(Step::Done(Reply::parameter_data(bytes, allocation)))
 }
 
+/// RESERVATION CONFLICT.
+pub(super) fn conflict(flow: Flow) -> Answer {
+    Ok(Step::Done(Reply::bare(status::RESERVATION_CONFLICT, flow)))
+}
+
+/// BUSY.
+pub(super) fn busy(flow: Flow) -> Answer {
+    Ok(Step::Done(Reply::bare(status::BUSY, flow)))
+}
+
 /// A logical unit's state.
 pub(super) struct Device {
     pub(super) identity: Identity,
@@ -138,6 +158,7 @@ pub(super) struct Device {
     pub(super) blocks: u64,
     pub(super) mode: mode::Pages,
     pub(super) gate: Gate,
+    pub(super) reservations: reservation::State,
     pub(super) background: background::State,
     pub(super) space: space::Watch,
     /// What WRITE BUFFER has put into the data buffer; bytes behind its end are zeros.
@@ -163,6 +184,7 @@ impl Device {
             blocks: size / u64::from(geometry.block_size.max(1)),
             mode: mode::Pages::defaults(&geometry),
             gate: Gate::new(Arc::clone(&nexuses)),
+            reservations: reservation::State::default(),
             background: background::State::default(),
             space: space::Watch::default(),
             buffer: Vec::new(),
@@ -177,6 +199,9 @@ impl Device {
 
     pub(super) fn execute(&mut self, cdb: &[u8], nexus: Nexus, data: &dyn Data) -> Step<Continuation> {
         let nexus = self.gate.identify(nexus);
+        if self.gate.forgot() {
+            self.reservations.forget_ended(&self.gate);
+        }
         let row = opcode::find(cdb).filter(|row| self.offers(row));
         let flow = row.map_or(Flow::None, |row| row.data);
         let answer = self.start(row, cdb, nexus, data);
@@ -187,6 +212,9 @@ impl Device {
         gate::attend(self, row, nexus)?;
         let (row, cdb) =
             cdb::parse(row, cdb).map_err(|sense| self.unknown_action(row, cdb).unwrap_or(sense))?;
+        if self.reservations.conflicts(row, cdb, nexus, &self.gate) {
+            return conflict(row.data);
+        }
         gate::admit(self, row, nexus)?;
         (row.run)(self, &Request { row, cdb, nexus, data })
     }
@@ -205,6 +233,8 @@ impl Device {
         data: &dyn Data,
     ) -> Step<Continuation> {
         let Continuation { flow, then } = continuation;
+        // A reservation that has been saved is true, whatever the medium is busy with.
+        let medium = !matches!(then, Then::Reservation(_));
         let answer = match then {
             Then::Settle(settle) => settle.resume(results),
             Then::Tail(tail) => tail.resume(results),
@@ -212,6 +242,7 @@ impl Device {
             Then::Compare(compare) => compare.resume(results, data),
             Then::Or(or) => or.resume(results, data),
             Then::LbaStatus(status) => status.resume(self, results),
+            Then::Reservation(pending) => pending.resume(self),
             Then::Background { transfer } => background::resume(self, transfer),
             Then::ExitFailureMode => background::exited(self, results),
             Then::Log(asked) => asked.resume(self, results),
@@ -219,7 +250,7 @@ impl Device {
         };
         // An operation that has begun meanwhile has the medium for itself.
         let answer = match (answer, self.background.holds_up(self.size())) {
-            (Ok(Step::Io { .. }), Some(sense)) => Err(sense),
+            (Ok(Step::Io { .. }), Some(sense)) if medium => Err(sense),
             (answer, _) => answer,
         };
         self.conclude(flow, answer, data)

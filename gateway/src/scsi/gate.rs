@@ -1,6 +1,6 @@
 //! What a command must pass before its handler sees it, and what the unit knows of each nexus.
 //!
-//! Order: unit attention, (CDB), medium, write protection. A nexus is known from its first command until the nexus table
+//! Order: unit attention, (CDB), reservation, medium, write protection. A nexus is known from its first command until the nexus table
 //! no longer has it; what is kept for it is bounded: one entry per live nexus, each condition at most once.
 
 use std::collections::BTreeMap;
@@ -12,13 +12,15 @@ use smallvec::SmallVec;
 use super::device::Device;
 use super::opcode::{Attention, Medium, Opcode};
 use super::sense::{self, Sense};
-use crate::nexus::{Entry, Table};
+use crate::nexus::{Entry, Ports, Table};
 
 /// Per-nexus state of one unit.
 pub(super) struct Gate {
     nexuses: Arc<Table>,
     version: u64,
     known: BTreeMap<Nexus, Known>,
+    /// Nexuses have ended since [`Gate::forgot`] was last asked.
+    forgot: bool,
 }
 
 #[derive(Default)]
@@ -44,7 +46,7 @@ pub(super) enum Audience {
 
 impl Gate {
     pub(super) fn new(nexuses: Arc<Table>) -> Self {
-        Self { version: nexuses.version(), nexuses, known: BTreeMap::new() }
+        Self { version: nexuses.version(), nexuses, known: BTreeMap::new(), forgot: false }
     }
 
     /// The nexus under which the unit files the sender. One it has not met is greeted with POWER ON OCCURRED; one that
@@ -75,10 +77,48 @@ impl Gate {
     /// Forgets the nexuses that have ended and looks the others' views up again.
     fn refresh(&mut self) {
         let table = &self.nexuses;
+        self.forgot = true;
         self.known.retain(|nexus, known| {
             known.entry = table.get(*nexus);
             known.entry.is_some() || *nexus == Nexus::UNKNOWN
         });
+    }
+
+    /// Whether nexuses may have ended since this was last asked.
+    pub(super) fn forgot(&mut self) -> bool {
+        std::mem::take(&mut self.forgot)
+    }
+
+    /// Whether the unit has met the nexus, and it has not ended.
+    pub(super) fn knows(&self, nexus: Nexus) -> bool {
+        self.known.contains_key(&nexus)
+    }
+
+    /// Every nexus that the unit has met.
+    pub(super) fn known(&self) -> Vec<Nexus> {
+        self.known.keys().copied().collect()
+    }
+
+    /// Who a nexus connects; `None` for a sender without a name.
+    pub(super) fn ports(&self, nexus: Nexus) -> Option<&Ports> {
+        self.known.get(&nexus)?.entry.as_ref().map(|entry| &entry.ports)
+    }
+
+    /// Every live nexus, whether the unit has met it or not.
+    pub(super) fn live(&self) -> Vec<(Nexus, Arc<Entry>)> {
+        self.nexuses.live()
+    }
+
+    /// Establishes a unit attention condition for one nexus; behind the power-on, for one that the unit has yet to meet.
+    pub(super) fn establish_for(&mut self, nexus: Nexus, condition: Sense) {
+        if self.identify(nexus) != nexus {
+            return;
+        }
+        if let Some(known) = self.known.get_mut(&nexus)
+            && !known.attentions.contains(&condition)
+        {
+            known.attentions.push(condition);
+        }
     }
 
     /// Establishes a unit attention condition. One that is pending already is not doubled (SAM-5).

@@ -3,7 +3,7 @@
 //! ```text
 //!  Unit::execute(cdb, nexus, data)
 //!    opcode   find()    one row of one table: usage map, medium, data, attention, reservation, handler
-//!    gate     admit()   unit attention → CDB → medium → write protection
+//!    gate     admit()   unit attention → CDB → reservation → medium → write protection
 //!    transfer, verify, compare, provision, capacity, inquiry, mode, …   the row's handler
 //!  → Step::Done(Reply)                        answered
 //!  → Step::Io { io, exclusive, then }         the lane carries the requests out …
@@ -39,6 +39,7 @@ mod luns;
 mod mode;
 pub mod opcode;
 mod provision;
+mod reservation;
 pub mod sense;
 mod space;
 mod step;
@@ -54,5 +55,9 @@ mod tests;
 pub use background::Background;
 pub use device::Continuation;
 pub use identity::Identity;
-pub use step::{Away, Data, DataIn, Direction, Finished, Io, Memory, Reply, Step, status};
+pub use reservation::Unreadable;
+pub use step::{
+    Away, Data, DataIn, Direction, EndCommands, Ending, Finished, Io, Memory, Reply, SaveReservations, Step,
+    Stored, status,
+};
 pub use unit::{Reset, Settings, Unit};

@@ -200,6 +200,8 @@ senses! {
     INVALID_FIELD_IN_CDB = ILLEGAL_REQUEST 0x24 0x00, "A field of the CDB is wrong.";
     LOGICAL_UNIT_NOT_SUPPORTED = ILLEGAL_REQUEST 0x25 0x00, "No such logical unit.";
     INVALID_FIELD_IN_PARAMETER_LIST = ILLEGAL_REQUEST 0x26 0x00, "A field of the parameter list is wrong.";
+    INVALID_RELEASE_OF_PERSISTENT_RESERVATION = ILLEGAL_REQUEST 0x26 0x04,
+        "Scope or type is not that of the reservation.";
     TOO_MANY_TARGET_DESCRIPTORS = ILLEGAL_REQUEST 0x26 0x06, "More than the operating parameters allow.";
     UNSUPPORTED_TARGET_DESCRIPTOR_TYPE_CODE = ILLEGAL_REQUEST 0x26 0x07, "Not a kind of descriptor known here.";
     TOO_MANY_SEGMENT_DESCRIPTORS = ILLEGAL_REQUEST 0x26 0x08, "More than the operating parameters allow.";
@@ -208,12 +210,16 @@ senses! {
     COMMAND_SEQUENCE_ERROR = ILLEGAL_REQUEST 0x2C 0x00, "Something else has to come first.";
     SAVING_PARAMETERS_NOT_SUPPORTED = ILLEGAL_REQUEST 0x39 0x00, "Mode pages have no saved values.";
     MEDIUM_REMOVAL_PREVENTED = ILLEGAL_REQUEST 0x53 0x02, "An initiator holds the medium in.";
+    INSUFFICIENT_REGISTRATION_RESOURCES = ILLEGAL_REQUEST 0x55 0x04, "As many nexuses are registered as may be.";
 
     NOT_READY_TO_READY_CHANGE = UNIT_ATTENTION 0x28 0x00, "The medium may have changed.";
     POWER_ON_OCCURRED = UNIT_ATTENTION 0x29 0x00, "Power on, reset or bus device reset: new to this nexus.";
     SCSI_BUS_RESET_OCCURRED = UNIT_ATTENTION 0x29 0x02, "The target was reset.";
     BUS_DEVICE_RESET_FUNCTION_OCCURRED = UNIT_ATTENTION 0x29 0x03, "The logical unit was reset.";
     MODE_PARAMETERS_CHANGED = UNIT_ATTENTION 0x2A 0x01, "Another nexus has changed mode parameters.";
+    RESERVATIONS_PREEMPTED = UNIT_ATTENTION 0x2A 0x03, "Another nexus has cleared reservation and registrations.";
+    RESERVATIONS_RELEASED = UNIT_ATTENTION 0x2A 0x04, "The reservation has ended or changed.";
+    REGISTRATIONS_PREEMPTED = UNIT_ATTENTION 0x2A 0x05, "Another nexus has taken the registration away.";
     CAPACITY_DATA_HAS_CHANGED = UNIT_ATTENTION 0x2A 0x09, "The disk was resized.";
 
     THIN_PROVISIONING_SOFT_THRESHOLD_REACHED = UNIT_ATTENTION 0x38 0x07, "The pool is fuller than its operator wants.";

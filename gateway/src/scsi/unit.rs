@@ -11,6 +11,7 @@ use super::device::{Continuation, Device};
 use super::gate::Audience;
 use super::identity::Identity;
 use super::mode;
+use super::reservation::{self, Unreadable};
 use super::step::{Data, Finished, Io, Step};
 use super::{sense, space};
 use crate::disk::Geometry;
@@ -75,6 +76,23 @@ impl Unit {
         Self { server: Server::Absent(Absent::new(nexuses)) }
     }
 
+    /// Takes up the reservations that were stored under `number`, as a power on leaves them (SPC-4). Before the first
+    /// command.
+    pub fn restore_reservations(&mut self, number: u64, state: &[u8]) -> Result<(), Unreadable> {
+        if let Server::Present(device) = &mut self.server {
+            device.reservations = reservation::State::after_power_on(number, state)?;
+        }
+        Ok(())
+    }
+
+    /// Another gateway has changed the unit's reservations.
+    pub fn reservations_changed(&mut self, number: u64, state: &[u8]) -> Result<(), Unreadable> {
+        match &mut self.server {
+            Server::Present(device) => reservation::adopt(device, number, state),
+            Server::Absent(_) => Ok(()),
+        }
+    }
+
     /// Starts a command. `data` is its buffer, and must be the same at every [`Unit::resume`].
     pub fn execute(&mut self, cdb: &[u8], nexus: Nexus, data: &dyn Data) -> Step<Continuation> {
         match &mut self.server {
@@ -116,11 +134,12 @@ impl Unit {
         }
     }
 
-    /// Undoes what initiators have set (mode pages, medium removal), and tells every nexus. Commands in flight are the
+    /// Undoes what initiators have set (mode pages, medium removal, RESERVE; not persistent reservations), and tells every nexus. Commands in flight are the
     /// lane's business.
     pub fn reset(&mut self, why: Reset) {
         if let Server::Present(device) = &mut self.server {
             device.mode = mode::Pages::defaults(&device.geometry);
+            device.reservations.reset();
             device.background.abort_test(sense::BUS_DEVICE_RESET_FUNCTION_OCCURRED);
             device.copies.clear();
             device.gate.reset(match why {

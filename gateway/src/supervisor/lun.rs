@@ -7,6 +7,7 @@ use ring::{Options, Pool};
 use sha2::{Digest, Sha256};
 
 use super::stores::Opened;
+use crate::cluster::reservations::{Memory, Store};
 use crate::config;
 use crate::disk::{Disk, Geometry};
 use crate::lane::{self, LATENCY_BOUNDS, Lane};
@@ -62,7 +63,7 @@ impl Running {
         around: &Surroundings,
         reactor: &Reactor,
     ) -> Result<Self, String> {
-        let Opened { disk, unique } = opened;
+        let Opened { disk, unique, reservations: (store, reserved) } = opened;
         let identity = identity(&spec.disk, &unique);
         let settings = scsi::Settings {
             lun: place.lun,
@@ -75,10 +76,14 @@ impl Running {
         let mut unit =
             scsi::Unit::new(identity.clone(), geometry, disk.size(), Arc::clone(&around.nexuses), settings)
                 .joined(Arc::clone(&around.units));
+        unit.restore_reservations(reserved.number, &reserved.state).map_err(|error| {
+            disk.close();
+            format!("{error} ({store:?})")
+        })?;
         unit.recall(disk.note().as_deref());
         let block_size = disk.geometry().block_size.into();
         let name = format!("{} LUN {}", place.target, place.lun);
-        let mut running = Self::wire(name, unit, Some(disk), around, reactor)?;
+        let mut running = Self::wire(name, unit, Some(disk), store, around, reactor)?;
         let (target, lun, door) = (place.target.clone(), place.lun, running.lane.door());
         running.listing = Some(around.units.enter(units::Entry { target, lun, identity, block_size, door }));
         Ok(running)
@@ -94,13 +99,14 @@ impl Running {
             ..around.options.clone()
         };
         let around = Surroundings { options: small, ..around.clone() };
-        Self::wire("absent LUNs".into(), unit, None, &around, reactor)
+        Self::wire("absent LUNs".into(), unit, None, Memory::new(), &around, reactor)
     }
 
     fn wire(
         name: String,
         unit: scsi::Unit,
         disk: Option<Arc<dyn Disk>>,
+        reservations: Arc<dyn Store>,
         around: &Surroundings,
         reactor: &Reactor,
     ) -> Result<Self, String> {
@@ -112,6 +118,7 @@ impl Running {
             consumer,
             unit,
             disk: disk.clone(),
+            reservations,
             producer: Arc::clone(&port) as Arc<dyn ring::Doorbell>,
         };
         let lane = lane::start(reactor, parts);
@@ -170,14 +177,18 @@ impl Running {
 /// ERROR, DATA PROTECT (out of space, write-protected).
 const DISK_FAILURES: [u8; 4] = [2, 3, 4, 7];
 
+/// The unit serial number.
+pub(super) fn serial(config: &config::Disk, unique: &str) -> String {
+    config.serial.clone().unwrap_or_else(|| {
+        let hash: [u8; 32] = Sha256::digest(unique.as_bytes()).into();
+        hash[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    })
+}
+
 /// What hosts know the disk by. It must never change while the same store is served: the names are made from the serial
 /// number when one is configured, else from what the store says is unique about it.
 fn identity(config: &config::Disk, unique: &str) -> scsi::Identity {
-    let serial = config.serial.clone().unwrap_or_else(|| {
-        let hash: [u8; 32] = Sha256::digest(unique.as_bytes()).into();
-        hash[..16].iter().map(|byte| format!("{byte:02x}")).collect()
-    });
-    let mut identity = scsi::Identity::from_serial(serial);
+    let mut identity = scsi::Identity::from_serial(serial(config, unique));
     if let Some(vendor) = &config.vendor {
         identity.vendor.clone_from(vendor);
     }

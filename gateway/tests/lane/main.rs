@@ -4,6 +4,7 @@
 
 mod background;
 mod commands;
+mod copies;
 mod corrupt;
 mod data_area;
 mod driver;

@@ -252,7 +252,8 @@ fn geometry(image: &Image, spec: &Spec) -> Result<Geometry, OpenError> {
         physical_block_size: 4096,
         optimal_io_size: u32::try_from(preferred).unwrap_or(0),
         compare_and_write: if spec.block_size == 512 { 512 } else { 0 },
-        provisioning: (!spec.read_only).then(|| Provisioning {
+        // An image is thin for whoever only reads it too: UNMAP there is write protected, not unknown.
+        provisioning: Some(Provisioning {
             granularity: granularity.filter(|bytes| *bytes >= u64::from(spec.block_size)).unwrap_or(64 << 10),
             alignment: 0,
             reads_zero: true,

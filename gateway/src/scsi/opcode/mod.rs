@@ -139,6 +139,8 @@ pub enum Attention {
 pub enum Reservation {
     /// Never conflicts.
     Allowed,
+    /// Conflicts with RESERVE (SPC-2) only.
+    Legacy,
     /// Conflicts with exclusive access.
     Read,
     /// Conflicts with exclusive access and with write exclusive.

@@ -12,7 +12,7 @@ use crate::disk::{
     Provisioning, Usage,
 };
 use crate::nexus::{Entry, Handle, Ports, Table, View};
-use crate::scsi::step::{Away, Data, DataIn, Direction, Finished, Io, Memory, Step, status};
+use crate::scsi::step::{Away, Data, DataIn, Direction, Finished, Io, Memory, Step, Stored, status};
 use crate::scsi::{Background, Identity, Settings, Unit, limits};
 use crate::units::{self, Visit};
 
@@ -94,6 +94,10 @@ pub(super) struct Bench {
     pub(super) usage: Usage,
     /// What the disk says of its allocation next, instead of the truth.
     pub(super) extents: Option<Vec<AllocationExtent>>,
+    /// What becomes of the next save of reservations, instead of success; last first.
+    pub(super) stored: Vec<Stored>,
+    /// The reservations as last saved.
+    pub(super) saved: Vec<u8>,
 }
 
 pub(super) fn geometry() -> Geometry {
@@ -146,6 +150,8 @@ impl Bench {
             note: None,
             usage: Usage::default(),
             extents: None,
+            stored: Vec::new(),
+            saved: Vec::new(),
         };
         bench.fails(&[0; 6], super::sense::POWER_ON_OCCURRED);
         bench
@@ -235,7 +241,7 @@ impl Bench {
                     return ended;
                 }
                 Step::Io { io, exclusive, then } => {
-                    assert!(!io.is_empty(), "nothing to wait for: {cdb:02x?}");
+                    assert!(!io.is_empty() || exclusive.is_some(), "nothing to wait for: {cdb:02x?}");
                     assert!(exclusive.is_none() || turn == 0, "asked for in mid-course: {cdb:02x?}");
                     ended.exclusive |= exclusive.is_some();
                     ended.io.extend(io.iter().map(describe));
@@ -298,6 +304,17 @@ impl Bench {
                 self.store(offset, &write);
             }
             Io::Flush => {}
+            Io::SaveReservations(save) => {
+                let stored = match self.stored.pop() {
+                    Some(stored) => stored,
+                    None => {
+                        self.saved = save.state.clone();
+                        Stored::Saved { number: save.expected + 1 }
+                    }
+                };
+                save.outcome.set(stored).unwrap();
+            }
+            Io::EndCommands(_) => {}
             Io::Visit(away) => return self.visit(*away),
             Io::Allocation { offset, len, limit } => {
                 let truth = self.allocation(offset, len, limit);
@@ -403,6 +420,8 @@ fn describe(io: &Io) -> String {
         Io::Flush => "flush".into(),
         Io::Visit(away) => format!("visit {} {:?}", away.unit.lun, away.nexus.id()),
         Io::Allocation { offset, len, .. } => format!("allocation {offset}+{len}"),
+        Io::SaveReservations(save) => format!("save {}", save.expected),
+        Io::EndCommands(commands) => format!("{:?} {}", commands.how, commands.nexuses.len()),
         Io::Usage => "usage".into(),
         Io::Note(note) => if note.is_some() { "note" } else { "forget" }.into(),
         Io::Background => "background".into(),

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rbdgate::cluster::reservations;
 use rbdgate::disk::Disk;
 use rbdgate::disk::memory::Memory;
 use rbdgate::lane::{self, Lane};
@@ -178,7 +179,8 @@ fn parts(
         }
         _ => Unit::absent(Arc::clone(nexuses)),
     };
-    lane::Parts { name: format!("{number:?}"), consumer, unit, disk, producer }
+    let reservations = reservations::Memory::new();
+    lane::Parts { name: format!("{number:?}"), consumer, unit, disk, reservations, producer }
 }
 
 /// Waits, generously, for something to come true.

@@ -12,7 +12,7 @@ use super::Bench;
 use super::bench;
 use crate::disk::Geometry;
 use crate::scsi::{Identity, Settings};
-use crate::units::{Door, Entry, Listing, Visit};
+use crate::units::{Door, Entry, Listing, Loan, Visit};
 
 /// EXTENDED COPY(LID1) with a parameter list of this length.
 pub(super) fn extended_copy(len: usize) -> [u8; 16] {
@@ -59,6 +59,17 @@ pub(super) fn segment(ends: (u16, u16), blocks: u16, from: u64, to: u64) -> [u8;
     segment[12..20].copy_from_slice(&from.to_be_bytes());
     segment[20..28].copy_from_slice(&to.to_be_bytes());
     segment
+}
+
+/// Lends all memory of copies but this much.
+pub(super) fn all_but(bench: &Bench, spare: u64) -> Vec<Loan> {
+    let mut left = (64 << 20) - spare;
+    let mut loans = Vec::new();
+    while left > 0 {
+        loans.push(bench.units.borrow(left, 1).unwrap());
+        left -= loans.last().unwrap().bytes();
+    }
+    loans
 }
 
 /// Another unit, whose lane answers at once.

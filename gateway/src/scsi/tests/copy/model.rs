@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::{extended_copy, naa, parameters, segment};
+use super::{all_but, extended_copy, naa, parameters, segment};
 use crate::scsi::step::status;
 use crate::scsi::tests::Bench;
 use crate::scsi::tests::bench::{SERIAL, geometry, out, pattern};
@@ -28,7 +28,7 @@ proptest! {
     ) {
         let mut bench = bench();
         // Little memory: pieces of 64 KiB, so that these segments have several.
-        let _most = bench.units.borrow((64 << 20) - spare * (64 << 10), 1);
+        let _most = all_but(&bench, spare * (64 << 10));
         let list: Vec<_> =
             segments.iter().map(|(from, to, blocks)| segment((0, 0), *blocks, *from, *to)).collect();
         let list = parameters(1, &[naa(SERIAL)], &list);

@@ -1,6 +1,6 @@
 //! Copies within one unit.
 
-use super::{extended_copy, naa, parameters, receive, segment};
+use super::{all_but, extended_copy, naa, parameters, receive, segment};
 use crate::disk::Error;
 use crate::scsi::Settings;
 use crate::scsi::step::status;
@@ -150,7 +150,7 @@ fn out_of_space_looks_as_it_does_to_a_write() {
 #[test]
 fn when_all_memory_of_copies_is_lent_the_answer_is_busy() {
     let mut bench = Bench::new();
-    let all = bench.units.borrow(u64::MAX, 1).unwrap();
+    let all = all_but(&bench, 0);
     let list = parameters(1, &[naa(SERIAL)], &[segment((0, 0), 1, 0, 9)]);
     assert_eq!(bench.run(&extended_copy(list.len()), &mut out(&list)).status, status::BUSY);
     drop(all);
@@ -161,7 +161,7 @@ fn when_all_memory_of_copies_is_lent_the_answer_is_busy() {
 fn little_memory_makes_small_pieces_and_the_same_copy() {
     let mut bench = Bench::new();
     bench.store(0, &pattern(1024 * 512));
-    let most = bench.units.borrow((64 << 20) - (64 << 10), 1).unwrap();
+    let most = all_but(&bench, 64 << 10);
     let ended = copies(&mut bench, &[segment((0, 0), 1024, 0, 512)]);
     assert_eq!(bench.load(512 * 512, 1024 * 512), pattern(1024 * 512));
     assert_eq!(ended.io.len(), 16);
