@@ -85,7 +85,7 @@ fn carry_out(io: Io, data: &Buffer<'_>, block: u64, fails: bool) -> Finished {
             whole(offset, len);
             buffer
         }
-        Io::Write { offset, from, .. } => {
+        Io::Write { offset, from, .. } | Io::WriteAtomic { offset, from, .. } => {
             let (len, buffer) = memory(from);
             whole(offset, len);
             buffer

@@ -315,7 +315,9 @@ impl Ord for Answer {
 /// Bytes that a request moves between gateway and store.
 fn carried(request: &Request) -> usize {
     match request {
-        Request::Read { buffer, .. } | Request::Write { buffer, .. } => buffer.len(),
+        Request::Read { buffer, .. }
+        | Request::Write { buffer, .. }
+        | Request::WriteAtomic { buffer, .. } => buffer.len(),
         Request::WriteSame { pattern, .. } => pattern.len(),
         Request::CompareAndWrite { compare, write, .. } => compare.len() + write.len(),
         _ => 0,

@@ -91,7 +91,7 @@ impl Memory {
         request.admit(&self.geometry, self.size())?;
         match request {
             Request::Read { offset, buffer } => self.read(*offset, buffer),
-            Request::Write { offset, buffer, .. } => {
+            Request::Write { offset, buffer, .. } | Request::WriteAtomic { offset, buffer, .. } => {
                 self.write(*offset, buffer.len(), |at, into| copy_from(buffer, at, into));
             }
             Request::WriteSame { offset, len, pattern, .. } => {

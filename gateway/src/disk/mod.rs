@@ -74,6 +74,16 @@ pub enum Request {
         /// On stable storage before completion.
         fua: bool,
     },
+    /// Write the buffer at `offset`, whole or not at all whatever fails meanwhile. Only sent within
+    /// [`Geometry::atomic_write`].
+    WriteAtomic {
+        /// Where on the disk.
+        offset: u64,
+        /// The data.
+        buffer: Buffer,
+        /// On stable storage before completion.
+        fua: bool,
+    },
     /// Repeat a pattern over a range.
     WriteSame {
         /// Where on the disk.
@@ -283,7 +293,7 @@ pub struct Geometry {
     pub read_only: bool,
     /// Completed writes may be lost before a flush (WCE=1).
     pub volatile_cache: bool,
-    /// Which [`Request::Write`] is stored whole or not at all, whatever fails meanwhile; `None`: none.
+    /// Which [`Request::WriteAtomic`] the store carries out; `None`: none.
     pub atomic_write: Option<AtomicWrite>,
 }
 

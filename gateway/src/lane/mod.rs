@@ -29,7 +29,8 @@ mod visit;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use ring::{Consumer, Doorbell};
 use tokio::sync::watch;
@@ -76,6 +77,8 @@ struct Shared {
     stopping: AtomicBool,
     /// The disk's new size, or [`UNCHANGED`].
     resized: AtomicU64,
+    /// It is time to look at the store's pool.
+    look: AtomicBool,
     /// Another gateway has changed the reservations, to this; `news` says so without a lock.
     changed: Mutex<Option<Snapshot>>,
     news: AtomicBool,
@@ -90,6 +93,21 @@ fn stopping(shared: &Shared) -> bool {
     shared.stopping.load(Ordering::Acquire)
 }
 
+/// How often a store's pool is looked at: soon enough for hosts to act on what fills within minutes.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// Until the lane stops.
+async fn look_often(lane: &Weak<Shared>) {
+    let mut clock = tokio::time::interval(LOOK);
+    clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        clock.tick().await;
+        let Some(lane) = lane.upgrade().filter(|lane| !stopping(lane)) else { return };
+        lane.look.store(true, Ordering::Release);
+        lane.bell.ring();
+    }
+}
+
 /// Starts a lane on a reactor.
 ///
 /// The disk's resize listener is taken. The task must have ended (see [`Lane::stop`]) before the reactors are shut down.
@@ -100,6 +118,7 @@ pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
         figures: Figures::default(),
         stopping: AtomicBool::new(false),
         resized: AtomicU64::new(UNCHANGED),
+        look: AtomicBool::new(false),
         changed: Mutex::default(),
         news: AtomicBool::new(false),
         hall: Hall::new(parts.disk.as_ref().map_or(0, |disk| disk.size())),
@@ -117,6 +136,10 @@ pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
     reservations::listen(&*parts.reservations, &shared);
     // Rung once at the start: the producer may have published before it knew the lane.
     shared.bell.ring();
+    if parts.unit.watches_pool() {
+        let lane = Arc::downgrade(&shared);
+        reactor.spawn(move || async move { look_often(&lane).await });
+    }
     let (running, ended) = watch::channel(());
     let pump = Pump::new(parts, Arc::clone(&shared));
     reactor.spawn(move || async move {

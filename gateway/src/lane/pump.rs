@@ -309,6 +309,9 @@ impl Pump {
                 }
                 Request::Write { offset, buffer: buffer(from, &mut moved.written), fua }
             }
+            Io::WriteAtomic { offset, from, fua } => {
+                Request::WriteAtomic { offset, buffer: buffer(from, &mut moved.written), fua }
+            }
             Io::WriteSame { offset, len, pattern, fua } => Request::WriteSame { offset, len, pattern, fua },
             Io::WriteZeroes { offset, len, deallocate } => Request::WriteZeroes { offset, len, deallocate },
             Io::Discard { offset, len } => Request::Discard { offset, len },
@@ -442,7 +445,7 @@ fn range_of(io: &Io) -> Option<Range<u64>> {
     };
     let (offset, len) = match io {
         Io::Read { offset, into } => (*offset, length(into)),
-        Io::Write { offset, from, .. } => (*offset, length(from)),
+        Io::Write { offset, from, .. } | Io::WriteAtomic { offset, from, .. } => (*offset, length(from)),
         Io::WriteSame { offset, len, .. }
         | Io::WriteZeroes { offset, len, .. }
         | Io::Discard { offset, len } => (*offset, *len),

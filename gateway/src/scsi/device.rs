@@ -14,7 +14,7 @@ use super::opcode::{self, Flow, Opcode, Requires};
 use super::sense::{self, Sense};
 use super::step::{Data, DataIn, Direction, Finished, Io, Reply, Step, status};
 use super::unit::Settings;
-use super::{background, capacity, compare, copy, limits, log, reservation, transfer, verify};
+use super::{background, capacity, compare, copy, limits, log, reservation, space, transfer, verify};
 use crate::disk::{AtomicWrite, Geometry};
 use crate::{nexus, units};
 
@@ -160,6 +160,7 @@ pub(super) struct Device {
     pub(super) gate: Gate,
     pub(super) reservations: reservation::State,
     pub(super) background: background::State,
+    pub(super) space: space::Watch,
     /// What WRITE BUFFER has put into the data buffer; bytes behind its end are zeros.
     pub(super) buffer: Vec<u8>,
     /// The medium of a removable unit is out.
@@ -185,6 +186,7 @@ impl Device {
             gate: Gate::new(Arc::clone(&nexuses)),
             reservations: reservation::State::default(),
             background: background::State::default(),
+            space: space::Watch::default(),
             buffer: Vec::new(),
             geometry,
             settings,
@@ -290,6 +292,12 @@ impl Device {
     /// Capacity, bytes.
     pub(super) fn size(&self) -> u64 {
         self.blocks * self.block_size()
+    }
+
+    /// THRESHOLD COUNT of the pool's threshold, where there is one.
+    pub(super) fn threshold(&self) -> Option<u32> {
+        self.geometry.provisioning.as_ref()?;
+        self.space.threshold_count(self.settings.pool_threshold?, self.block_size())
     }
 
     /// What WRITE ATOMIC may ask for: the store's promise, in whole blocks, and no more than one command carries.

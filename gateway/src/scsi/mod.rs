@@ -41,6 +41,7 @@ pub mod opcode;
 mod provision;
 mod reservation;
 pub mod sense;
+mod space;
 mod step;
 mod supported;
 mod transfer;

@@ -160,6 +160,11 @@ pub enum Io {
         from: Memory,
         fua: bool,
     },
+    WriteAtomic {
+        offset: u64,
+        from: Memory,
+        fua: bool,
+    },
     WriteSame {
         offset: u64,
         len: u64,

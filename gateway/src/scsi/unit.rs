@@ -12,8 +12,8 @@ use super::gate::Audience;
 use super::identity::Identity;
 use super::mode;
 use super::reservation::{self, Unreadable};
-use super::sense;
 use super::step::{Data, Finished, Io, Step};
+use super::{sense, space};
 use crate::disk::Geometry;
 use crate::{disk, nexus, units};
 
@@ -26,6 +26,8 @@ pub struct Settings {
     pub removable: bool,
     /// Nobody may write.
     pub write_protected: bool,
+    /// Percent of the store's pool in use from which every nexus is told (38/07), once each time it is reached.
+    pub pool_threshold: Option<u8>,
 }
 
 /// What reset a unit.
@@ -151,20 +153,38 @@ impl Unit {
     pub fn go_on(&mut self) -> Option<Background> {
         let Server::Present(device) = &mut self.server else { return None };
         let (size, block) = (device.size(), device.block_size());
-        device.background.next(size, block, device.geometry.provisioning.is_some())
+        if device.space.is_out() {
+            return None;
+        }
+        let asks = device.space.ask();
+        asks.or_else(|| device.background.next(size, block, device.geometry.provisioning.is_some()))
     }
 
     /// The requests of [`Unit::go_on`] have ended.
     pub fn finished(&mut self, results: &[Finished]) {
         if let Server::Present(device) = &mut self.server {
             let size = device.size();
-            device.background.finished(results, size);
+            if !space::answered(device, results) {
+                device.background.finished(results, size);
+            }
+        }
+    }
+
+    /// Whether somebody has to look at the store's pool from time to time.
+    pub fn watches_pool(&self) -> bool {
+        matches!(&self.server, Server::Present(device) if device.settings.pool_threshold.is_some())
+    }
+
+    /// It is time to look at the store's pool: [`Unit::go_on`] asks.
+    pub fn look_at_pool(&mut self) {
+        if let Server::Present(device) = &mut self.server {
+            device.space.due();
         }
     }
 
     /// Whether the unit is at something of its own, which [`Io::Background`](super::Io::Background) waits for.
     pub fn is_busy(&self) -> bool {
-        matches!(&self.server, Server::Present(device) if device.background.runs())
+        matches!(&self.server, Server::Present(device) if device.background.runs() || device.space.is_due())
     }
 
     /// The lane stops: nothing of the unit's own is taken up any more.
@@ -172,6 +192,7 @@ impl Unit {
         if let Server::Present(device) = &mut self.server {
             let size = device.size();
             device.background.interrupt(size);
+            device.space.forget();
         }
     }
 

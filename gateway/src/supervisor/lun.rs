@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::stores::Opened;
 use crate::cluster::reservations::{Memory, Store};
 use crate::config;
-use crate::disk::Disk;
+use crate::disk::{Disk, Geometry};
 use crate::lane::{self, LATENCY_BOUNDS, Lane};
 use crate::nexus::Table;
 use crate::portal::Port;
@@ -69,15 +69,13 @@ impl Running {
             lun: place.lun,
             removable: spec.disk.removable,
             write_protected: spec.disk.read_only,
+            pool_threshold: spec.disk.pool_threshold,
         };
-        let mut unit = scsi::Unit::new(
-            identity.clone(),
-            disk.geometry().clone(),
-            disk.size(),
-            Arc::clone(&around.nexuses),
-            settings,
-        )
-        .joined(Arc::clone(&around.units));
+        let geometry =
+            Geometry { physical_block_size: spec.disk.physical_block_size, ..disk.geometry().clone() };
+        let mut unit =
+            scsi::Unit::new(identity.clone(), geometry, disk.size(), Arc::clone(&around.nexuses), settings)
+                .joined(Arc::clone(&around.units));
         unit.restore_reservations(reserved.number, &reserved.state).map_err(|error| {
             disk.close();
             format!("{error} ({store:?})")

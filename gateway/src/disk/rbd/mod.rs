@@ -6,6 +6,7 @@
 //! | request | librbd call | why |
 //! |---|---|---|
 //! | Read, Write, WriteSame, Flush | the same | FUA needs nothing more |
+//! | WriteAtomic | `write` | within one stripe unit it is one write to one object |
 //! | CompareAndWrite | the same | one 512-byte sector at most; with larger blocks the lane emulates it |
 //! | WriteZeroes | `write_zeroes`, thick unless `deallocate` | |
 //! | Discard | `write_zeroes`, thin | frees what `discard` would free, and zeroes the rest of the range, which `discard` leaves as it was while reporting success; so LBPRZ=1 is true |

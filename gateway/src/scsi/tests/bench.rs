@@ -274,6 +274,11 @@ impl Bench {
                 let bytes = data.bytes[at..at + len].to_vec();
                 self.store(offset, &bytes);
             }
+            Io::WriteAtomic { offset, from, .. } => {
+                let Memory::Command { offset: at, len } = from else { panic!("not the command's") };
+                let bytes = data.bytes[at..at + len].to_vec();
+                self.store(offset, &bytes);
+            }
             Io::Write { offset, from: Memory::Owned(bytes), .. } => {
                 assert!(bytes.len() as u64 <= limits::SCRATCH);
                 self.store(offset, &bytes);
@@ -398,6 +403,9 @@ fn describe(io: &Io) -> String {
         Io::Read { offset, into } => format!("read {offset}+{}", length(into)),
         Io::Write { offset, from, fua } => {
             format!("write {offset}+{}{}", length(from), if *fua { " fua" } else { "" })
+        }
+        Io::WriteAtomic { offset, from, fua } => {
+            format!("atomic {offset}+{}{}", length(from), if *fua { " fua" } else { "" })
         }
         Io::WriteSame { offset, len, fua, .. } => {
             format!("same {offset}+{len}{}", if *fua { " fua" } else { "" })

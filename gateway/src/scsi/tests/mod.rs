@@ -20,6 +20,7 @@ mod provision;
 mod removable;
 mod reserve;
 mod sanitize;
+mod space;
 mod supported;
 mod transfer;
 mod verify;

@@ -173,7 +173,7 @@ fn parts(
 ) -> lane::Parts {
     let unit = match (&disk, number) {
         (Some(disk), Some(lun)) => {
-            let settings = Settings { lun, removable: false, write_protected: false };
+            let settings = Settings { lun, ..Settings::default() };
             let identity = Identity::from_serial(format!("00000000-0000-4000-8000-00000000000{lun}"));
             Unit::new(identity, disk.geometry().clone(), disk.size(), Arc::clone(nexuses), settings)
         }
