@@ -103,7 +103,7 @@ fn carry_out(io: Io, data: &Buffer<'_>, block: u64, fails: bool) -> Finished {
             whole(offset, compare.len() as u64);
             None
         }
-        Io::Flush => None,
+        Io::Flush | Io::SetTargetPortGroups(_) => None,
     };
     let result = if fails { Err(Error::Io(5)) } else { Ok(Outcome::default()) };
     Finished { result, buffer }

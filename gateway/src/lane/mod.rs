@@ -16,6 +16,7 @@
 //! Invariants: a command is answered exactly once, and only when the disk has none of its operations any more; payload of
 //! READ and WRITE is never copied; an error stays with its LUN, a corrupt ring included.
 
+mod access;
 mod inbox;
 mod inflight;
 mod pump;
@@ -68,6 +69,8 @@ struct Shared {
     stopping: AtomicBool,
     /// The disk's new size, or [`UNCHANGED`].
     resized: AtomicU64,
+    /// The access states of the target ports have changed.
+    access_changed: AtomicBool,
 }
 
 /// No disk has this size: it is no multiple of a block.
@@ -75,7 +78,7 @@ const UNCHANGED: u64 = u64::MAX;
 
 /// Starts a lane on a reactor.
 ///
-/// The disk's resize listener is taken. The task must have ended (see [`Lane::stop`]) before the reactors are shut down.
+/// The disk's resize listener and the unit's listener for access states are taken. The task must have ended (see [`Lane::stop`]) before the reactors are shut down.
 pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
     let shared = Arc::new(Shared {
         bell: Bell::new(),
@@ -83,12 +86,23 @@ pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
         figures: Figures::default(),
         stopping: AtomicBool::new(false),
         resized: AtomicU64::new(UNCHANGED),
+        // Looked at once at the start: they may have changed since the unit was made.
+        access_changed: AtomicBool::new(true),
     });
     if let Some(disk) = &parts.disk {
         let lane = Arc::downgrade(&shared);
         disk.on_resize(Box::new(move |size| {
             if let Some(lane) = lane.upgrade() {
                 lane.resized.store(size, Ordering::Release);
+                lane.bell.ring();
+            }
+        }));
+    }
+    if let Some(source) = parts.unit.source() {
+        let lane = Arc::downgrade(&shared);
+        source.on_change(Box::new(move || {
+            if let Some(lane) = lane.upgrade() {
+                lane.access_changed.store(true, Ordering::Release);
                 lane.bell.ring();
             }
         }));

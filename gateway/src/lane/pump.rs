@@ -110,6 +110,9 @@ impl Pump {
         if size != UNCHANGED {
             self.unit.resized(size);
         }
+        if self.shared.access_changed.swap(false, Ordering::AcqRel) {
+            self.unit.access_changed();
+        }
         let finished = self.finish();
         let more = self.take();
         self.publish();
@@ -223,8 +226,12 @@ impl Pump {
         let segments = flight.command.data().clone();
         let payload = is_payload(flight.command.cdb());
         for (ordinal, io) in io.into_iter().enumerate() {
-            let request = self.request(place, io, &segments, payload);
             let completer = Completer::new(Arc::clone(&self.queue), self.inflight.tag(place, ordinal));
+            if let Io::SetTargetPortGroups(wishes) = &io {
+                self.set_target_port_groups(wishes, completer);
+                continue;
+            }
+            let Some(request) = self.request(place, io, &segments, payload) else { continue };
             match &self.disk {
                 Some(disk) => disk.submit(Operation { request, completer }),
                 None => completer.complete(Err(Error::NotReady), None),
@@ -232,8 +239,8 @@ impl Pump {
         }
     }
 
-    /// The engine's operation as the disk's request.
-    fn request(&mut self, place: usize, io: Io, segments: &Segments, payload: bool) -> Request {
+    /// The engine's operation as the disk's request, if it is the disk's.
+    fn request(&mut self, place: usize, io: Io, segments: &Segments, payload: bool) -> Option<Request> {
         let mut moved = Moved::default();
         let buffer = |memory: Memory, moved: &mut u64| match memory {
             Memory::Command { offset, len } => {
@@ -259,24 +266,25 @@ impl Pump {
             }
             Io::Flush => Request::Flush,
             Io::Allocation { offset, len, limit } => Request::Allocation { offset, len, limit },
+            Io::SetTargetPortGroups(_) => return None,
         };
         if let Some(flight) = self.inflight.get(place) {
             flight.moved.read += moved.read;
             flight.moved.written += moved.written;
         }
-        request
+        Some(request)
     }
 
     /// The disk has nothing of this command any more: the engine goes on, unless the command was aborted.
     fn end_step(&mut self, place: usize) {
         let Some(flight) = self.inflight.get(place) else { return };
         flight.span = None;
-        let step = match flight.then.take() {
-            Some(then) if !flight.aborted => {
+        let step = match flight.then.take_if(|_| !flight.aborted) {
+            Some(then) => {
                 let mut results = std::mem::take(&mut flight.results);
                 self.unit.resume(then, &mut results, &View(&flight.command))
             }
-            _ => {
+            None => {
                 self.end_aborted(place);
                 return self.start_admitted();
             }
@@ -297,6 +305,9 @@ impl Pump {
     pub(super) fn end_aborted(&mut self, place: usize) {
         if let Some(flight) = self.inflight.remove(place) {
             self.ranges.release(place);
+            if let Some(then) = &flight.then {
+                self.unit.abandoned(then);
+            }
             self.shared.figures.aborted.add(1);
             let reply = Reply {
                 status: TASK_ABORTED,
@@ -369,7 +380,7 @@ fn write_range(io: &Io) -> Option<Range<u64>> {
         | Io::WriteZeroes { offset, len, .. }
         | Io::Discard { offset, len } => (*offset, *len),
         Io::CompareAndWrite { offset, compare, .. } => (*offset, compare.len() as u64),
-        Io::Read { .. } | Io::Flush | Io::Allocation { .. } => return None,
+        Io::Read { .. } | Io::Flush | Io::Allocation { .. } | Io::SetTargetPortGroups(_) => return None,
     };
     Some(offset..offset.saturating_add(len))
 }

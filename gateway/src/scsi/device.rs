@@ -14,7 +14,7 @@ use super::opcode::{self, Flow, Opcode, Requires};
 use super::sense::{self, Sense};
 use super::step::{Data, DataIn, Direction, Finished, Io, Reply, Step, status};
 use super::unit::Settings;
-use super::{capacity, compare, limits, transfer, verify};
+use super::{alua, capacity, compare, limits, target_port_groups, transfer, verify};
 use crate::disk::Geometry;
 use crate::nexus;
 
@@ -43,6 +43,8 @@ pub(super) enum Then {
     Or(Box<compare::Or>),
     /// [`capacity`]: GET LBA STATUS.
     LbaStatus(capacity::LbaStatus),
+    /// [`target_port_groups`]: SET TARGET PORT GROUPS.
+    SetTargetPortGroups(target_port_groups::Setting),
 }
 
 /// The answer to a command if every result is good.
@@ -122,6 +124,8 @@ pub(super) struct Device {
     pub(super) blocks: u64,
     pub(super) mode: mode::Pages,
     pub(super) gate: Gate,
+    /// Through which target ports it can be used.
+    pub(super) ports: alua::Ports,
     /// The medium of a removable unit is out.
     pub(super) ejected: bool,
 }
@@ -139,6 +143,7 @@ impl Device {
             blocks: size / u64::from(geometry.block_size.max(1)),
             mode: mode::Pages::defaults(&geometry),
             gate: Gate::new(Arc::clone(&nexuses)),
+            ports: alua::Ports::new(Arc::new(alua::Single::new(1))),
             geometry,
             settings,
             nexuses,
@@ -156,7 +161,9 @@ impl Device {
 
     fn start(&mut self, row: Option<&'static Opcode>, cdb: &[u8], nexus: Nexus, data: &dyn Data) -> Answer {
         gate::attend(self, row, nexus)?;
+        let bytes = cdb;
         let (row, cdb) = cdb::parse(row, cdb)?;
+        alua::admit(self, row, bytes, nexus)?;
         gate::admit(self, row, nexus)?;
         (row.run)(self, &Request { row, cdb, nexus, data })
     }
@@ -175,8 +182,16 @@ impl Device {
             Then::Compare(compare) => compare.resume(results, data),
             Then::Or(or) => or.resume(results, data),
             Then::LbaStatus(status) => status.resume(self, results),
+            Then::SetTargetPortGroups(setting) => setting.resume(self, results),
         };
         self.conclude(flow, answer, data)
+    }
+
+    /// A command was aborted before it could go on.
+    pub(super) fn abandoned(&mut self, continuation: &Continuation) {
+        if let Then::SetTargetPortGroups(_) = continuation.then {
+            self.ports.setting(None);
+        }
     }
 
     fn conclude(&self, flow: Flow, answer: Answer, data: &dyn Data) -> Step<Continuation> {
@@ -203,6 +218,7 @@ impl Device {
             Requires::Nothing => true,
             Requires::Thin => self.geometry.provisioning.is_some(),
             Requires::Removable => self.settings.removable,
+            Requires::ExplicitAccess => self.ports.groups.explicit,
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a command must pass before its handler sees it, and what the unit knows of each nexus.
 //!
-//! Order: unit attention, (CDB), medium, write protection. A nexus is known from its first command until the nexus table
+//! Order: unit attention, (CDB), access state of the port, medium, write protection. A nexus is known from its first command until the nexus table
 //! no longer has it; what is kept for it is bounded: one entry per live nexus, each condition at most once.
 
 use std::collections::BTreeMap;
@@ -105,6 +105,11 @@ impl Gate {
     pub(super) fn take_attention(&mut self, nexus: Nexus) -> Option<Sense> {
         let attentions = &mut self.known.get_mut(&nexus)?.attentions;
         if attentions.is_empty() { None } else { Some(attentions.remove(0)) }
+    }
+
+    /// Who a nexus is, if it has a name.
+    pub(super) fn entry(&self, nexus: Nexus) -> Option<&Entry> {
+        self.known.get(&nexus)?.entry.as_deref()
     }
 
     /// Whether the initiator's view has this LUN read-only.

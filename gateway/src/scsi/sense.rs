@@ -138,12 +138,16 @@ senses! {
     NO_SENSE = NO_SENSE 0x00 0x00, "Nothing to report.";
 
     BECOMING_READY = NOT_READY 0x04 0x01, "The store is not open yet, or closing.";
+    ASYMMETRIC_ACCESS_STATE_TRANSITION = NOT_READY 0x04 0x0A, "The unit is moving between gateways.";
     TARGET_PORT_IN_STANDBY_STATE = NOT_READY 0x04 0x0B, "This gateway cannot serve the unit; another path may.";
+    TARGET_PORT_IN_UNAVAILABLE_STATE = NOT_READY 0x04 0x0C, "This gateway cannot serve the unit at all; another path may.";
+    LOGICAL_UNIT_OFFLINE = NOT_READY 0x04 0x12, "The target port has been taken offline.";
     MEDIUM_NOT_PRESENT = NOT_READY 0x3A 0x00, "Ejected.";
 
     WRITE_ERROR = MEDIUM_ERROR 0x0C 0x00, "The store failed a write.";
     UNRECOVERED_READ_ERROR = MEDIUM_ERROR 0x11 0x00, "The store failed a read.";
     INTERNAL_TARGET_FAILURE = HARDWARE_ERROR 0x44 0x00, "The gateway broke its own rules.";
+    SET_TARGET_PORT_GROUPS_COMMAND_FAILED = HARDWARE_ERROR 0x67 0x0A, "The access states could not be changed.";
 
     INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT = ILLEGAL_REQUEST 0x0E 0x03,
         "The transport carries another length than the CDB calls for, and the command cannot be done in part.";
@@ -160,8 +164,13 @@ senses! {
     POWER_ON_OCCURRED = UNIT_ATTENTION 0x29 0x00, "Power on, reset or bus device reset: new to this nexus.";
     SCSI_BUS_RESET_OCCURRED = UNIT_ATTENTION 0x29 0x02, "The target was reset.";
     BUS_DEVICE_RESET_FUNCTION_OCCURRED = UNIT_ATTENTION 0x29 0x03, "The logical unit was reset.";
+    I_T_NEXUS_LOSS_OCCURRED = UNIT_ATTENTION 0x29 0x07, "The initiator port has logged in again.";
     MODE_PARAMETERS_CHANGED = UNIT_ATTENTION 0x2A 0x01, "Another nexus has changed mode parameters.";
+    ASYMMETRIC_ACCESS_STATE_CHANGED = UNIT_ATTENTION 0x2A 0x06, "A path has become better or worse.";
     CAPACITY_DATA_HAS_CHANGED = UNIT_ATTENTION 0x2A 0x09, "The disk was resized.";
+    COMMANDS_CLEARED_BY_ANOTHER_INITIATOR = UNIT_ATTENTION 0x2F 0x00, "Commands were ended, and not answered (TAS is zero).";
+    INQUIRY_DATA_HAS_CHANGED = UNIT_ATTENTION 0x3F 0x03, "What INQUIRY says is no longer so.";
+    REPORTED_LUNS_DATA_HAS_CHANGED = UNIT_ATTENTION 0x3F 0x0E, "The initiator has more, fewer or other LUNs.";
 
     WRITE_PROTECTED = DATA_PROTECT 0x27 0x00, "The unit may not be written.";
     SPACE_ALLOCATION_FAILED_WRITE_PROTECT = DATA_PROTECT 0x27 0x07, "The pool is full, or a quota is used up.";

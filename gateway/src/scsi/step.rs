@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use super::alua;
 use crate::disk;
 
 /// The command's own buffer, as the lane shows it. Offsets beyond [`Data::len`] are never asked for.
@@ -137,12 +138,42 @@ pub enum Memory {
 #[derive(Debug)]
 #[expect(missing_docs, reason = "as in disk::Request")]
 pub enum Io {
-    Read { offset: u64, into: Memory },
-    Write { offset: u64, from: Memory, fua: bool },
-    WriteSame { offset: u64, len: u64, pattern: Vec<u8>, fua: bool },
-    WriteZeroes { offset: u64, len: u64, deallocate: bool },
-    Discard { offset: u64, len: u64 },
-    CompareAndWrite { offset: u64, compare: Vec<u8>, write: Vec<u8>, fua: bool },
+    Read {
+        offset: u64,
+        into: Memory,
+    },
+    Write {
+        offset: u64,
+        from: Memory,
+        fua: bool,
+    },
+    WriteSame {
+        offset: u64,
+        len: u64,
+        pattern: Vec<u8>,
+        fua: bool,
+    },
+    WriteZeroes {
+        offset: u64,
+        len: u64,
+        deallocate: bool,
+    },
+    Discard {
+        offset: u64,
+        len: u64,
+    },
+    CompareAndWrite {
+        offset: u64,
+        compare: Vec<u8>,
+        write: Vec<u8>,
+        fua: bool,
+    },
     Flush,
-    Allocation { offset: u64, len: u64, limit: usize },
+    Allocation {
+        offset: u64,
+        len: u64,
+        limit: usize,
+    },
+    /// Not the disk's: for the [`alua::Source`] of the unit.
+    SetTargetPortGroups(Box<[alua::Wish]>),
 }

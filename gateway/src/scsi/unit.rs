@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ring::Nexus;
 
 use super::absent::Absent;
+use super::alua;
 use super::device::{Continuation, Device};
 use super::gate::Audience;
 use super::identity::Identity;
@@ -55,6 +56,38 @@ impl Unit {
     ) -> Self {
         let device = Device::new(identity, geometry, size, nexuses, settings);
         Self { server: Server::Present(Box::new(device)) }
+    }
+
+    /// With somebody else to say through which target ports it can be used. Without, it is a gateway on its own with
+    /// the portal group tag 1.
+    #[must_use]
+    pub fn reached_through(mut self, source: Arc<dyn alua::Source>) -> Self {
+        if let Server::Present(device) = &mut self.server {
+            device.ports = alua::Ports::new(source);
+        }
+        self
+    }
+
+    /// Who says through which target ports it can be used; `None` for a unit that is not there.
+    pub fn source(&self) -> Option<Arc<dyn alua::Source>> {
+        match &self.server {
+            Server::Present(device) => Some(device.ports.source()),
+            Server::Absent(_) => None,
+        }
+    }
+
+    /// [`Unit::source`] has something new to say.
+    pub fn access_changed(&mut self) {
+        if let Server::Present(device) = &mut self.server {
+            alua::refresh(device);
+        }
+    }
+
+    /// A command has ended without [`Unit::resume`].
+    pub fn abandoned(&mut self, then: &Continuation) {
+        if let Server::Present(device) = &mut self.server {
+            device.abandoned(then);
+        }
     }
 
     /// Answers for LUNs that do not exist (SAM-5, incorrect logical unit selection): REPORT LUNS, INQUIRY and REQUEST

@@ -444,7 +444,11 @@ fn wanted(config: &Config) -> BTreeMap<Place, Spec> {
     let places = config.targets.iter().flat_map(|(target, settings)| {
         settings.luns.iter().filter_map(|(lun, name)| {
             let disk = config.disks.get(name)?.clone();
-            Some((Place { target: target.clone(), lun: *lun }, Spec { name: name.clone(), disk }))
+            let portal_group = settings.portal_group;
+            Some((
+                Place { target: target.clone(), lun: *lun },
+                Spec { name: name.clone(), portal_group, disk },
+            ))
         })
     });
     places.collect()

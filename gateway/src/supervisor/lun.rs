@@ -30,6 +30,8 @@ pub(super) struct Place {
 pub(super) struct Spec {
     /// Name in the configuration.
     pub(super) name: String,
+    /// The target's portal group tag, which names the port in what SCSI says of it.
+    pub(super) portal_group: u16,
     /// The disk.
     pub(super) disk: config::Disk,
 }
@@ -72,7 +74,8 @@ impl Running {
             disk.size(),
             Arc::clone(&around.nexuses),
             settings,
-        );
+        )
+        .reached_through(Arc::new(scsi::alua::Single::new(spec.portal_group)));
         Self::wire(format!("{} LUN {}", place.target, place.lun), unit, Some(disk), around, reactor)
     }
 

@@ -101,7 +101,8 @@ impl Bench {
         let nexuses = Table::new();
         let session = nexuses.enter(entry("iqn.2026-01.example:first"));
         let block = geometry.block_size as usize;
-        let unit = Unit::new(Identity::from_serial(SERIAL), geometry, size, Arc::clone(&nexuses), settings);
+        let unit = Unit::new(Identity::from_serial(SERIAL), geometry, size, Arc::clone(&nexuses), settings)
+            .reached_through(Arc::new(crate::scsi::alua::Single::new(3)));
         let mut bench = Self {
             unit,
             nexuses,
@@ -114,6 +115,12 @@ impl Bench {
         };
         bench.fails(&[0; 6], super::sense::POWER_ON_OCCURRED);
         bench
+    }
+
+    /// Lets somebody else say through which ports the unit can be used.
+    pub(super) fn through(&mut self, source: Arc<dyn crate::scsi::alua::Source>) {
+        let absent = Unit::absent(Arc::clone(&self.nexuses));
+        self.unit = std::mem::replace(&mut self.unit, absent).reached_through(source);
     }
 
     /// Another initiator, which has heard of the power-on too.
@@ -258,6 +265,15 @@ impl Bench {
                 self.store(offset, &write);
             }
             Io::Flush => {}
+            Io::SetTargetPortGroups(wishes) => {
+                let ended = Arc::new(std::sync::Mutex::new(Err(crate::scsi::alua::Refusal::Failed)));
+                let told = Arc::clone(&ended);
+                let source = self.unit.source().unwrap();
+                source.set(&wishes, Box::new(move |result| *told.lock().unwrap() = result));
+                if ended.lock().unwrap().is_err() {
+                    return Finished { result: Err(Error::Io(5)), buffer: None };
+                }
+            }
             Io::Allocation { offset, len, limit } => {
                 let truth = self.allocation(offset, len, limit);
                 outcome.extents = self.extents.take().unwrap_or(truth);
@@ -325,6 +341,7 @@ fn describe(io: &Io) -> String {
             format!("caw {offset}+{}{}", compare.len(), if *fua { " fua" } else { "" })
         }
         Io::Flush => "flush".into(),
+        Io::SetTargetPortGroups(wishes) => format!("set {} groups", wishes.len()),
         Io::Allocation { offset, len, .. } => format!("allocation {offset}+{len}"),
     }
 }

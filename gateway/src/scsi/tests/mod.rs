@@ -3,6 +3,7 @@
 mod bench;
 
 mod absent;
+mod alua;
 mod capacity;
 mod compare;
 mod faults;
