@@ -68,6 +68,10 @@ impl Connection {
         let response = match request.function {
             ABORT_TASK => return self.abort_task(request),
             ABORT_TASK_SET | CLEAR_TASK_SET | LUN_RESET if at == ABSENT => NO_LUN,
+            // All targets share the one unit: what an initiator may end there is its own.
+            CLEAR_TASK_SET | LUN_RESET if self.luns.is_well_known(at) => {
+                return self.end_set(request, &[at], TaskManagementKind::AbortTaskSet);
+            }
             ABORT_TASK_SET => return self.end_set(request, &[at], TaskManagementKind::AbortTaskSet),
             CLEAR_TASK_SET => return self.end_set(request, &[at], TaskManagementKind::ClearTaskSet),
             LUN_RESET => return self.end_set(request, &[at], TaskManagementKind::LunReset),

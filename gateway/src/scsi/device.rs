@@ -142,7 +142,7 @@ impl Device {
             identity,
             blocks: size / u64::from(geometry.block_size.max(1)),
             mode: mode::Pages::defaults(&geometry),
-            gate: Gate::new(Arc::clone(&nexuses)),
+            gate: Gate::new(Arc::clone(&nexuses), settings.lun),
             ports: alua::Ports::new(Arc::new(alua::Single::new(1))),
             geometry,
             settings,

@@ -44,6 +44,7 @@ mod transfer;
 mod unit;
 mod verify;
 mod vpd;
+mod well_known;
 
 #[cfg(test)]
 mod tests;

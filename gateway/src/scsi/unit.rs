@@ -10,8 +10,9 @@ use super::device::{Continuation, Device};
 use super::gate::Audience;
 use super::identity::Identity;
 use super::mode;
-use super::sense;
+use super::sense::{self, Sense};
 use super::step::{Data, Finished, Step};
+use super::well_known::WellKnown;
 use crate::disk::Geometry;
 use crate::nexus;
 
@@ -35,6 +36,16 @@ pub enum Reset {
     Target,
 }
 
+impl Reset {
+    /// What every nexus is told.
+    pub(super) fn condition(self) -> Sense {
+        match self {
+            Self::LogicalUnit => sense::BUS_DEVICE_RESET_FUNCTION_OCCURRED,
+            Self::Target => sense::SCSI_BUS_RESET_OCCURRED,
+        }
+    }
+}
+
 /// The device server of one LUN: state and no locks, a lane owns it.
 pub struct Unit {
     server: Server,
@@ -43,6 +54,7 @@ pub struct Unit {
 enum Server {
     Present(Box<Device>),
     Absent(Absent),
+    WellKnown(Box<WellKnown>),
 }
 
 impl Unit {
@@ -72,7 +84,7 @@ impl Unit {
     pub fn source(&self) -> Option<Arc<dyn alua::Source>> {
         match &self.server {
             Server::Present(device) => Some(device.ports.source()),
-            Server::Absent(_) => None,
+            Server::Absent(_) | Server::WellKnown(_) => None,
         }
     }
 
@@ -96,11 +108,17 @@ impl Unit {
         Self { server: Server::Absent(Absent::new(nexuses)) }
     }
 
+    /// The REPORT LUNS well known logical unit of a target.
+    pub fn well_known(nexuses: Arc<nexus::Table>) -> Self {
+        Self { server: Server::WellKnown(Box::new(WellKnown::new(nexuses))) }
+    }
+
     /// Starts a command. `data` is its buffer, and must be the same at every [`Unit::resume`].
     pub fn execute(&mut self, cdb: &[u8], nexus: Nexus, data: &dyn Data) -> Step<Continuation> {
         match &mut self.server {
             Server::Present(device) => device.execute(cdb, nexus, data),
             Server::Absent(absent) => Step::Done(absent.execute(cdb, nexus, data)),
+            Server::WellKnown(unit) => Step::Done(unit.execute(cdb, nexus, data)),
         }
     }
 
@@ -114,6 +132,7 @@ impl Unit {
         match &mut self.server {
             Server::Present(device) => device.resume(then, results, data),
             Server::Absent(absent) => Step::Done(absent.nothing_pending()),
+            Server::WellKnown(unit) => Step::Done(unit.nothing_pending()),
         }
     }
 
@@ -131,12 +150,13 @@ impl Unit {
     /// Undoes what initiators have set (mode pages, medium removal), and tells every nexus. Commands in flight are the
     /// lane's business.
     pub fn reset(&mut self, why: Reset) {
-        if let Server::Present(device) = &mut self.server {
-            device.mode = mode::Pages::defaults(&device.geometry);
-            device.gate.reset(match why {
-                Reset::LogicalUnit => sense::BUS_DEVICE_RESET_FUNCTION_OCCURRED,
-                Reset::Target => sense::SCSI_BUS_RESET_OCCURRED,
-            });
+        match &mut self.server {
+            Server::Present(device) => {
+                device.mode = mode::Pages::defaults(&device.geometry);
+                device.gate.reset(why.condition());
+            }
+            Server::WellKnown(unit) => unit.reset(why),
+            Server::Absent(_) => {}
         }
     }
 }

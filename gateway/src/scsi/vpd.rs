@@ -80,7 +80,14 @@ fn target_designators(page: &mut Vec<u8>, ports: &Ports, groups: &alua::Groups) 
         ASSOCIATION_PORT | 0x08,
         &name(&format!("{},t,0x{high:02x}{low:02x}", ports.target)),
     );
-    designator(page, ISCSI | 0x03, ASSOCIATION_DEVICE | 0x08, &name(&ports.target));
+    page.extend_from_slice(&target_device(ports));
+}
+
+/// The designator of the target device.
+pub(super) fn target_device(ports: &Ports) -> Vec<u8> {
+    let mut page = Vec::new();
+    designator(&mut page, ISCSI | 0x03, ASSOCIATION_DEVICE | 0x08, &name(&ports.target));
+    page
 }
 
 /// Protocol identifier of iSCSI.

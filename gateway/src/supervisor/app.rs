@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use ring::{Options, Pool};
+use ring::Pool;
 use tokio::task::JoinSet;
 
 use super::directory::directory;
 use super::lun::{Place, Running, Spec, Surroundings};
 use super::memory;
+use super::plan::{options, restart_notes, wanted};
 use super::stores::{Opened, Stores};
 use crate::config::{Bytes, Config};
 use crate::nexus::Table;
@@ -35,6 +36,7 @@ pub(super) struct App {
     stores: Stores,
     reactors: Arc<Reactors>,
     absent: Running,
+    well_known: Running,
     shared: Arc<Shared>,
     opening: JoinSet<Attempt>,
     in_progress: BTreeSet<Place>,
@@ -77,6 +79,7 @@ impl App {
             qfull_timeout: config.limits.qfull_timeout,
         };
         let absent = Running::absent(&around, reactors.pick()).map_err(anyhow::Error::msg)?;
+        let well_known = Running::well_known(&around, reactors.pick()).map_err(anyhow::Error::msg)?;
         let shared = Shared {
             started: Instant::now(),
             pool,
@@ -90,6 +93,7 @@ impl App {
             stores: Stores::start().context("cannot start the threads of local disks")?,
             reactors,
             absent,
+            well_known,
             shared: Arc::new(shared),
             opening: JoinSet::new(),
             in_progress: BTreeSet::new(),
@@ -127,7 +131,8 @@ impl App {
     }
 
     fn directory(&self) -> portal::Directory {
-        directory(&self.config, &self.shared.lock().running, &self.absent.port(), &self.reactors)
+        let ports = (self.absent.port(), self.well_known.port());
+        directory(&self.config, &self.shared.lock().running, &ports, &self.reactors)
     }
 
     /// Waits until no disk is being opened.
@@ -346,6 +351,7 @@ impl App {
             return false;
         }
         self.absent.stop().await;
+        self.well_known.stop().await;
         // An attempt to open a disk may be waiting for a store that does not answer, too.
         self.opening.is_empty()
     }
@@ -438,49 +444,6 @@ fn portal_figures(stats: &portal::Stats) -> status::Portal {
         login_failures: stats.login_failures.values().sum(),
         bytes_copied: stats.bytes_copied,
     }
-}
-
-fn wanted(config: &Config) -> BTreeMap<Place, Spec> {
-    let places = config.targets.iter().flat_map(|(target, settings)| {
-        settings.luns.iter().filter_map(|(lun, name)| {
-            let disk = config.disks.get(name)?.clone();
-            let portal_group = settings.portal_group;
-            Some((
-                Place { target: target.clone(), lun: *lun },
-                Spec { name: name.clone(), portal_group, disk },
-            ))
-        })
-    });
-    places.collect()
-}
-
-fn options(config: &Config) -> Options {
-    let limits = &config.limits;
-    let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-    Options {
-        command_area: size(limits.command_area),
-        data_area: size(limits.data_area),
-        block: size(limits.block),
-        floor: size(limits.idle_floor),
-        largest_command: size(limits.largest_command),
-        ..Options::default()
-    }
-}
-
-/// What a reload cannot change.
-fn restart_notes(old: &Config, new: &Config) -> Vec<&'static str> {
-    let (a, b) = (&old.limits, &new.limits);
-    let sizes = (a.data_area, a.command_area, a.block, a.idle_floor, a.largest_command)
-        != (b.data_area, b.command_area, b.block, b.idle_floor, b.largest_command);
-    let portal = (a.connections, a.sessions, a.login_timeout) != (b.connections, b.sessions, b.login_timeout);
-    let changes = [
-        (old.listen != new.listen, "listen is read at start only; restart to change it"),
-        (old.admin != new.admin, "admin is read at start only; restart to change it"),
-        (old.reactors != new.reactors, "reactors is read at start only; restart to change it"),
-        (sizes, "the sizes in limits count for LUNs started from now on"),
-        (portal, "connections, sessions and login_timeout are read at start only; restart to change them"),
-    ];
-    changes.into_iter().filter_map(|(changed, note)| changed.then_some(note)).collect()
 }
 
 #[cfg(test)]

@@ -81,7 +81,21 @@ impl Running {
 
     /// Starts what answers for LUNs that do not exist.
     pub(super) fn absent(around: &Surroundings, reactor: &Reactor) -> Result<Self, String> {
-        let unit = scsi::Unit::absent(Arc::clone(&around.nexuses));
+        Self::without_disk("absent LUNs", scsi::Unit::absent(Arc::clone(&around.nexuses)), around, reactor)
+    }
+
+    /// Starts the REPORT LUNS well known logical unit of every target.
+    pub(super) fn well_known(around: &Surroundings, reactor: &Reactor) -> Result<Self, String> {
+        let unit = scsi::Unit::well_known(Arc::clone(&around.nexuses));
+        Self::without_disk("the well known LUN", unit, around, reactor)
+    }
+
+    fn without_disk(
+        name: &str,
+        unit: scsi::Unit,
+        around: &Surroundings,
+        reactor: &Reactor,
+    ) -> Result<Self, String> {
         let small = Options {
             command_area: 64 << 10,
             data_area: 4 << 20,
@@ -89,7 +103,7 @@ impl Running {
             ..around.options.clone()
         };
         let around = Surroundings { options: small, ..around.clone() };
-        Self::wire("absent LUNs".into(), unit, None, &around, reactor)
+        Self::wire(name.into(), unit, None, &around, reactor)
     }
 
     fn wire(

@@ -7,6 +7,7 @@ mod app;
 mod directory;
 mod lun;
 mod memory;
+mod plan;
 mod stores;
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@
 
 mod data;
 mod discovery;
+mod inventory;
 mod kit;
 mod logins;
 mod malformed;

@@ -167,8 +167,14 @@ fn report_luns_lists_what_this_initiator_may_see() {
     assert_eq!(list[8..16], [0; 8]);
     assert_eq!(list[16..18], [0, 1]);
     assert_eq!(list[24..26], [0x41, 0x2C]);
-    assert_eq!(bench.reads(&report_luns(2, 1024), 1024), list);
-    assert_eq!(bench.reads(&report_luns(1, 1024), 1024), [0; 8]);
+    // SPC-4, SELECT REPORT field; SAM-5, well known logical unit addressing.
+    let well_known = [0xC1, 0x01, 0, 0, 0, 0, 0, 0];
+    let all = bench.reads(&report_luns(2, 1024), 1024);
+    assert_eq!((all[3], &all[8..32], &all[32..]), (32, &list[8..], &well_known[..]));
+    assert_eq!(
+        bench.reads(&report_luns(1, 1024), 1024),
+        [&[0, 0, 0, 8, 0, 0, 0, 0], &well_known[..]].concat()
+    );
     bench.fails(&report_luns(3, 1024), sense::INVALID_FIELD_IN_CDB);
     bench.fails(&report_luns(0, 15), sense::INVALID_FIELD_IN_CDB);
     assert_eq!(bench.reads(&report_luns(0, 16), 16), list[..16]);

@@ -117,9 +117,9 @@ fn wp_says_whether_this_initiator_may_write() {
     let wp = |bench: &mut Bench| bench.reads(&sense6(0x0A, 0), 255)[2] & 0x80 != 0;
     let mut bench = Bench::new();
     assert!(!wp(&mut bench));
-    bench.nexuses.set_view(bench.session.nexus(), View { luns: vec![1], read_only: vec![1] });
+    bench.nexuses.set_view(bench.session.nexus(), View { luns: vec![0, 1, 300], read_only: vec![1] });
     assert!(wp(&mut bench));
-    bench.nexuses.set_view(bench.session.nexus(), View { luns: vec![1, 2], read_only: vec![2] });
+    bench.nexuses.set_view(bench.session.nexus(), View { luns: vec![0, 1, 300], read_only: vec![300] });
     assert!(!wp(&mut bench));
     let list = changed(&mut bench, 0x0A, |page| page[4] = 0x08);
     bench.writes(&select6(&list), &list);

@@ -103,6 +103,17 @@ impl Bench {
         };
         let ports: Vec<_> = (0..setup.luns).map(|number| port(Some(number))).collect();
         let absent = port(None);
+        let well_known = setup.lanes.then(|| {
+            let (producer, consumer) = ring::create::<Ticket>(&setup.options, &pool).unwrap();
+            let port = Port::new(producer, setup.qfull_timeout);
+            let unit = Unit::well_known(Arc::clone(&nexuses));
+            let parts =
+                lane::Parts { name: "well known".into(), consumer, unit, disk: None, producer: port.clone() };
+            let lane = lane::start(&reactors.all()[0], parts);
+            port.connect_lane(lane.doorbell());
+            lanes.push(lane);
+            port
+        });
         let luns: BTreeMap<_, _> = (0..setup.luns).zip(ports.iter().cloned()).collect();
         let view = nexus::View { luns: luns.keys().copied().collect(), read_only: Vec::new() };
         let anyone = Some(Grant { view, ..Grant::default() });
@@ -113,6 +124,7 @@ impl Bench {
             addresses: Vec::new(),
             luns,
             absent,
+            well_known,
             access,
             parameters: setup.parameters,
             reactor: reactors.all()[0].clone(),
