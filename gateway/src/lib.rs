@@ -26,6 +26,7 @@
 
 pub mod admin;
 pub mod cli;
+pub mod cluster;
 pub mod config;
 pub mod control;
 pub mod disk;
@@ -40,3 +41,4 @@ pub mod secret;
 pub mod status;
 pub mod supervisor;
 mod telemetry;
+pub mod units;

@@ -159,6 +159,13 @@ impl Table {
         self.version.load(Ordering::Acquire)
     }
 
+    /// Every live nexus with its ends and view.
+    pub fn live(&self) -> Vec<(Nexus, Arc<Entry>)> {
+        let slots = self.lock();
+        let live = slots.live.iter();
+        live.map(|(id, live)| (Nexus::new(*id, live.generation), Arc::clone(&live.entry))).collect()
+    }
+
     /// Live nexuses.
     pub fn len(&self) -> usize {
         self.lock().live.len()

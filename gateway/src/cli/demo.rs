@@ -97,6 +97,11 @@ impl Demo {
     }
 
     fn config(&self, store: Store) -> Config {
+        // Beside the disk's file; nothing is left on this machine for an image.
+        let state = match &store {
+            Store::File { path, .. } => path.parent().map(|folder| folder.join("state")),
+            _ => None,
+        };
         let disk = Disk {
             store,
             read_only: false,
@@ -120,6 +125,7 @@ impl Demo {
             admin: Admin { listen: None, control: control::demo_socket() },
             discovery: Login::default(),
             limits: Limits { shutdown_grace: Duration::from_secs(3), ..Limits::default() },
+            state,
             reactors: 0,
             disks: BTreeMap::from([("demo".into(), disk)]),
             targets: BTreeMap::from([(TARGET.into(), target)]),

@@ -17,6 +17,9 @@ use crate::secret::Secret;
 /// Where `rbdgate status` finds a running gateway when the file does not say.
 pub const CONTROL: &str = "/run/rbdgate/control.sock";
 
+/// Where state is kept when the file does not say.
+pub const STATE: &str = "/var/lib/rbdgate";
+
 const SEGMENT: RangeInclusive<u64> = 512..=16_777_215;
 
 pub(super) fn check(file: raw::File, folder: &Path) -> Result<Config, Vec<Problem>> {
@@ -56,6 +59,7 @@ impl Checker {
             admin: self.admin(file.admin),
             discovery,
             limits,
+            state: Some(self.folder.join(file.state.unwrap_or_else(|| STATE.into()))),
             reactors: file.reactors.map_or(0, |count| self.range("reactors", &count, 1..=256)),
             disks,
             targets,

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use check::CONTROL;
+pub use check::{CONTROL, STATE};
 pub use quantity::{Bytes, Time};
 pub use raw::Digest;
 
@@ -30,6 +30,8 @@ pub struct Config {
     pub discovery: Login,
     /// Memory, times and counts.
     pub limits: Limits,
+    /// Folder of what is kept from one run to the next (reservations); `None`: nothing is.
+    pub state: Option<PathBuf>,
     /// Reactor threads; 0: one per core.
     pub reactors: usize,
     /// Disks by their name in the file.

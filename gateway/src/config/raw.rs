@@ -16,6 +16,7 @@ pub(super) struct File {
     pub(super) admin: Option<Admin>,
     pub(super) discovery: Option<Discovery>,
     pub(super) limits: Option<Limits>,
+    pub(super) state: Option<PathBuf>,
     pub(super) reactors: Option<Spanned<usize>>,
     #[serde(default)]
     pub(super) disks: BTreeMap<String, Spanned<Disk>>,

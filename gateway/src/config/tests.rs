@@ -28,6 +28,7 @@ fn a_small_file_gets_defaults_for_the_rest() {
     let config = parse(SMALL).unwrap();
     assert_eq!(config.listen, ["0.0.0.0:3260".parse().unwrap()]);
     assert_eq!(config.limits, Limits::default());
+    assert_eq!(config.state.as_deref(), Some(Path::new("/var/lib/rbdgate")));
     let store = Store::File { path: "/etc/rbdgate/vm1.img".into(), size: Some(10 << 30) };
     assert_eq!(config.disks["vm1"].store, store);
     let target = &config.targets["iqn.2026-01.com.example:one"];

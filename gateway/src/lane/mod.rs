@@ -21,13 +21,15 @@ mod inbox;
 mod inflight;
 mod pump;
 mod ranges;
+mod reservations;
 mod stats;
 mod sync;
 mod tasks;
+mod visit;
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ring::{Consumer, Doorbell};
 use tokio::sync::watch;
@@ -36,9 +38,12 @@ use self::inbox::{Bell, List};
 use self::pump::Pump;
 use self::stats::Figures;
 pub use self::stats::{LATENCY_BOUNDS, Latency, Stats};
+use self::visit::Hall;
+use crate::cluster::reservations::{Snapshot, Store};
 use crate::disk::{Completion, CompletionQueue, Disk};
 use crate::reactor::Reactor;
 use crate::scsi::Unit;
+use crate::units::Door;
 
 /// What a lane is made of.
 pub struct Parts {
@@ -50,6 +55,8 @@ pub struct Parts {
     pub unit: Unit,
     /// Its store; `None` for the unit that answers for LUNs that do not exist.
     pub disk: Option<Arc<dyn Disk>>,
+    /// Keeps its reservations; the unit has taken up what was there.
+    pub reservations: Arc<dyn Store>,
     /// Rung after answers have been published.
     pub producer: Arc<dyn Doorbell>,
 }
@@ -71,6 +78,10 @@ struct Shared {
     resized: AtomicU64,
     /// The access states of the target ports have changed.
     access_changed: AtomicBool,
+    /// Another gateway has changed the reservations, to this; `news` says so without a lock.
+    changed: Mutex<Option<Snapshot>>,
+    news: AtomicBool,
+    hall: Hall,
 }
 
 /// No disk has this size: it is no multiple of a block.
@@ -88,11 +99,15 @@ pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
         resized: AtomicU64::new(UNCHANGED),
         // Looked at once at the start: they may have changed since the unit was made.
         access_changed: AtomicBool::new(true),
+        changed: Mutex::default(),
+        news: AtomicBool::new(false),
+        hall: Hall::new(parts.disk.as_ref().map_or(0, |disk| disk.size())),
     });
     if let Some(disk) = &parts.disk {
         let lane = Arc::downgrade(&shared);
         disk.on_resize(Box::new(move |size| {
             if let Some(lane) = lane.upgrade() {
+                lane.hall.resized(size);
                 lane.resized.store(size, Ordering::Release);
                 lane.bell.ring();
             }
@@ -107,6 +122,7 @@ pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
             }
         }));
     }
+    reservations::listen(&*parts.reservations, &shared);
     // Rung once at the start: the producer may have published before it knew the lane.
     shared.bell.ring();
     let (running, ended) = watch::channel(());
@@ -121,6 +137,11 @@ pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
 impl Lane {
     /// What the producer rings after it has published. Cheap, and rings between two turns count once.
     pub fn doorbell(&self) -> Arc<dyn Doorbell> {
+        Arc::clone(&self.shared) as _
+    }
+
+    /// Where other LUNs' commands leave requests for this one.
+    pub fn door(&self) -> Arc<dyn Door> {
         Arc::clone(&self.shared) as _
     }
 

@@ -13,7 +13,10 @@ use smallvec::SmallVec;
 
 use super::inflight::{Flight, Inflight, MOST_OPERATIONS, Moved, unfinished};
 use super::ranges::{Claim, Ranges};
+use super::reservations::Waits;
+use super::visit::Guests;
 use super::{Parts, Shared, UNCHANGED};
+use crate::cluster::reservations::Store;
 use crate::disk::{Buffer, Completer, Completion, CompletionQueue, Disk, Error, Operation, Request};
 use crate::scsi::opcode::{self, Class};
 use crate::scsi::{Continuation, Data, DataIn, Direction, Io, Memory, Reply, Step, Unit};
@@ -24,24 +27,30 @@ const BATCH: usize = 64;
 /// SAM-5 5.3.1.
 const TASK_ABORTED: u8 = 0x40;
 
-type Work = SmallVec<[Io; 1]>;
+pub(super) type Work = SmallVec<[Io; 1]>;
 
 /// The task's state.
 pub(super) struct Pump {
     pub(super) name: String,
     consumer: Consumer,
     pub(super) unit: Unit,
-    disk: Option<Arc<dyn Disk>>,
+    pub(super) disk: Option<Arc<dyn Disk>>,
+    pub(super) reservations: Arc<dyn Store>,
     producer: Arc<dyn Doorbell>,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     queue: Arc<dyn CompletionQueue>,
     pub(super) inflight: Inflight,
     pub(super) ranges: Ranges<Work>,
+    /// Steps that wait for other commands.
+    pub(super) waits: Waits,
+    /// Waiting steps are being started: what ends meanwhile must not begin with that anew, one level deeper each time.
+    starting: bool,
+    pub(super) guests: Guests,
     /// Finished operations being filed; kept for its memory.
     batch: Vec<Completion>,
     now: Instant,
     /// Nothing more is taken from the ring: it is corrupt, or the lane stops.
-    closed: bool,
+    pub(super) closed: bool,
 }
 
 /// A command's buffer as the engine sees it.
@@ -71,7 +80,7 @@ impl Data for View<'_> {
 
 impl Pump {
     pub(super) fn new(parts: Parts, shared: Arc<Shared>) -> Self {
-        let Parts { name, mut consumer, unit, disk, producer } = parts;
+        let Parts { name, mut consumer, unit, disk, reservations, producer } = parts;
         // An answer is held back while a store still holds the command's segments; the last one to let go rings.
         consumer.set_release_doorbell(Arc::clone(&shared) as _);
         Self {
@@ -79,11 +88,15 @@ impl Pump {
             consumer,
             unit,
             disk,
+            reservations,
             producer,
             queue: Arc::clone(&shared) as _,
             shared,
             inflight: Inflight::default(),
             ranges: Ranges::new(),
+            waits: Waits::default(),
+            starting: false,
+            guests: Guests::default(),
             batch: Vec::new(),
             now: Instant::now(),
             closed: false,
@@ -97,7 +110,7 @@ impl Pump {
             while self.turn() {
                 tokio::task::yield_now().await;
             }
-            if self.closed && self.consumer.outstanding() == 0 {
+            if self.closed && self.consumer.outstanding() == 0 && self.guests.is_empty() {
                 return;
             }
         }
@@ -113,10 +126,14 @@ impl Pump {
         if self.shared.access_changed.swap(false, Ordering::AcqRel) {
             self.unit.access_changed();
         }
+        if self.shared.news.swap(false, Ordering::AcqRel) {
+            self.adopt_reservations();
+        }
         let finished = self.finish();
+        let visited = self.receive();
         let more = self.take();
         self.publish();
-        finished || more
+        finished || visited || more
     }
 
     /// Files what the disk has finished; true when there was something.
@@ -208,7 +225,8 @@ impl Pump {
             (None, Some(range)) if !self.ranges.idle() => Claim { range: range.clone(), exclusive: false },
             (None, _) => return self.launch(place, io, span),
         };
-        if let Some(io) = self.ranges.claim(place, claim, io, self.inflight.spans()) {
+        let spans = self.inflight.spans().chain(self.guests.spans());
+        if let Some(io) = self.ranges.claim(place, claim, io, spans) {
             self.launch(place, io, span);
         }
     }
@@ -227,11 +245,25 @@ impl Pump {
         let payload = is_payload(flight.command.cdb());
         for (ordinal, io) in io.into_iter().enumerate() {
             let completer = Completer::new(Arc::clone(&self.queue), self.inflight.tag(place, ordinal));
-            if let Io::SetTargetPortGroups(wishes) = &io {
-                self.set_target_port_groups(wishes, completer);
-                continue;
-            }
-            let Some(request) = self.request(place, io, &segments, payload) else { continue };
+            let request = match io {
+                Io::SaveReservations(save) => {
+                    self.save_reservations(*save, completer);
+                    continue;
+                }
+                Io::EndCommands(commands) => {
+                    self.end_commands(place, &commands, completer);
+                    continue;
+                }
+                Io::SetTargetPortGroups(wishes) => {
+                    self.set_target_port_groups(&wishes, completer);
+                    continue;
+                }
+                Io::Visit(away) => {
+                    Self::call(*away, completer);
+                    continue;
+                }
+                io => self.request(place, io, &segments, payload),
+            };
             match &self.disk {
                 Some(disk) => disk.submit(Operation { request, completer }),
                 None => completer.complete(Err(Error::NotReady), None),
@@ -239,8 +271,8 @@ impl Pump {
         }
     }
 
-    /// The engine's operation as the disk's request, if it is the disk's.
-    fn request(&mut self, place: usize, io: Io, segments: &Segments, payload: bool) -> Option<Request> {
+    /// The engine's operation as the disk's request.
+    fn request(&mut self, place: usize, io: Io, segments: &Segments, payload: bool) -> Request {
         let mut moved = Moved::default();
         let buffer = |memory: Memory, moved: &mut u64| match memory {
             Memory::Command { offset, len } => {
@@ -266,20 +298,24 @@ impl Pump {
             }
             Io::Flush => Request::Flush,
             Io::Allocation { offset, len, limit } => Request::Allocation { offset, len, limit },
-            Io::SetTargetPortGroups(_) => return None,
+            // None of the disk's business, and seen to before it comes here.
+            Io::SaveReservations(_) | Io::EndCommands(_) | Io::Visit(_) | Io::SetTargetPortGroups(_) => {
+                Request::Flush
+            }
         };
         if let Some(flight) = self.inflight.get(place) {
             flight.moved.read += moved.read;
             flight.moved.written += moved.written;
         }
-        Some(request)
+        request
     }
 
     /// The disk has nothing of this command any more: the engine goes on, unless the command was aborted.
     fn end_step(&mut self, place: usize) {
         let Some(flight) = self.inflight.get(place) else { return };
         flight.span = None;
-        let step = match flight.then.take_if(|_| !flight.aborted) {
+        let aborted = flight.aborted;
+        let step = match flight.then.take_if(|then| !aborted || then.binding()) {
             Some(then) => {
                 let mut results = std::mem::take(&mut flight.results);
                 self.unit.resume(then, &mut results, &View(&flight.command))
@@ -290,9 +326,11 @@ impl Pump {
             }
         };
         match step {
+            _ if aborted => self.end_aborted(place),
             Step::Done(reply) => {
                 if let Some(flight) = self.inflight.remove(place) {
                     self.ranges.release(place);
+                    self.waits.ended(place);
                     self.answer(flight.command, reply, flight.taken, flight.moved);
                 }
             }
@@ -308,6 +346,7 @@ impl Pump {
             if let Some(then) = &flight.then {
                 self.unit.abandoned(then);
             }
+            self.waits.ended(place);
             self.shared.figures.aborted.add(1);
             let reply = Reply {
                 status: TASK_ABORTED,
@@ -321,11 +360,18 @@ impl Pump {
 
     /// Launches the steps whose range has become free.
     pub(super) fn start_admitted(&mut self) {
-        while self.ranges.waiting() > 0 {
-            let Some((place, _, io)) = self.ranges.next_admitted(|| self.inflight.spans()) else { return };
-            let span = written(&io);
-            self.launch(place, io, span);
+        if std::mem::replace(&mut self.starting, true) {
+            return;
         }
+        while self.ranges.waiting() > 0 {
+            let spans = || self.inflight.spans().chain(self.guests.spans());
+            let Some((place, _, io)) = self.ranges.next_admitted(spans) else { break };
+            let span = written(&io);
+            if let Some((io, span)) = self.launch_if_guest(place, io, span) {
+                self.launch(place, io, span);
+            }
+        }
+        self.starting = false;
     }
 
     fn answer(&mut self, command: Command, reply: Reply, taken: Instant, moved: Moved) {
@@ -363,7 +409,7 @@ fn is_payload(cdb: &[u8]) -> bool {
 }
 
 /// What a step writes: the smallest range that holds all of it.
-fn written(io: &[Io]) -> Option<Range<u64>> {
+pub(super) fn written(io: &[Io]) -> Option<Range<u64>> {
     io.iter().filter_map(write_range).reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
 }
 
@@ -380,13 +426,20 @@ fn write_range(io: &Io) -> Option<Range<u64>> {
         | Io::WriteZeroes { offset, len, .. }
         | Io::Discard { offset, len } => (*offset, *len),
         Io::CompareAndWrite { offset, compare, .. } => (*offset, compare.len() as u64),
-        Io::Read { .. } | Io::Flush | Io::Allocation { .. } | Io::SetTargetPortGroups(_) => return None,
+        Io::Read { .. }
+        | Io::Flush
+        | Io::Allocation { .. }
+        | Io::SaveReservations(_)
+        | Io::EndCommands(_)
+        | Io::SetTargetPortGroups(_)
+        | Io::Visit(_) => return None,
     };
     Some(offset..offset.saturating_add(len))
 }
 
 impl Drop for Pump {
     fn drop(&mut self) {
+        self.close_hall();
         if self.inflight.is_empty() {
             // Whoever waits for what is left in the ring must learn that it never ends.
             let stopped = self.shared.stopping.load(Ordering::Acquire);

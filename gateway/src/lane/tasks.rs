@@ -35,7 +35,7 @@ impl Pump {
         self.start_admitted();
     }
 
-    fn abort(&mut self, place: usize) {
+    pub(super) fn abort(&mut self, place: usize) {
         let Some(flight) = self.inflight.get(place) else { return };
         flight.aborted = true;
         if flight.pending == 0 && self.ranges.withdraw(place).is_some() {

@@ -261,7 +261,7 @@ pub(super) fn state(device: &Device, nexus: Nexus) -> State {
     if !device.ports.closed {
         return State::ActiveOptimized;
     }
-    let port = device.gate.entry(nexus).map(|entry| entry.ports.portal_group);
+    let port = device.gate.ports(nexus).map(|ports| ports.portal_group);
     let group = port.and_then(|port| device.ports.groups.of_port(port));
     group.map_or(State::ActiveOptimized, |group| group.state)
 }

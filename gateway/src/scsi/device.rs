@@ -14,9 +14,9 @@ use super::opcode::{self, Flow, Opcode, Requires};
 use super::sense::{self, Sense};
 use super::step::{Data, DataIn, Direction, Finished, Io, Reply, Step, status};
 use super::unit::Settings;
-use super::{alua, capacity, compare, limits, target_port_groups, transfer, verify};
+use super::{alua, capacity, compare, copy, limits, reservation, target_port_groups, transfer, verify};
 use crate::disk::Geometry;
-use crate::nexus;
+use crate::{nexus, units};
 
 /// What a handler makes of a command: the next step, or why it is refused.
 pub(super) type Answer = Result<Step<Then>, Sense>;
@@ -26,6 +26,14 @@ pub(super) type Answer = Result<Step<Then>, Sense>;
 pub struct Continuation {
     flow: Flow,
     then: Then,
+}
+
+impl Continuation {
+    /// Whether the command has to be resumed even when task management has ended it: what it has begun outside of the
+    /// disk counts, whether it is answered or not.
+    pub fn binding(&self) -> bool {
+        matches!(&self.then, Then::Reservation(pending) if pending.binding())
+    }
 }
 
 /// What to do with the results.
@@ -45,6 +53,10 @@ pub(super) enum Then {
     LbaStatus(capacity::LbaStatus),
     /// [`target_port_groups`]: SET TARGET PORT GROUPS.
     SetTargetPortGroups(target_port_groups::Setting),
+    /// [`reservation`]: a command that changes reservations.
+    Reservation(Box<reservation::Pending>),
+    /// [`copy`]: blocks on their way from one place to another.
+    Copy(Box<copy::Copying>),
 }
 
 /// The answer to a command if every result is good.
@@ -114,6 +126,16 @@ pub(super) fn parameter_data(bytes: Vec<u8>, allocation: usize) -> Answer {
     Ok(Step::Done(Reply::parameter_data(bytes, allocation)))
 }
 
+/// RESERVATION CONFLICT.
+pub(super) fn conflict(flow: Flow) -> Answer {
+    Ok(Step::Done(Reply::bare(status::RESERVATION_CONFLICT, flow)))
+}
+
+/// BUSY.
+pub(super) fn busy(flow: Flow) -> Answer {
+    Ok(Step::Done(Reply::bare(status::BUSY, flow)))
+}
+
 /// A logical unit's state.
 pub(super) struct Device {
     pub(super) identity: Identity,
@@ -126,8 +148,13 @@ pub(super) struct Device {
     pub(super) gate: Gate,
     /// Through which target ports it can be used.
     pub(super) ports: alua::Ports,
+    pub(super) reservations: reservation::State,
     /// The medium of a removable unit is out.
     pub(super) ejected: bool,
+    /// The units that a copy can reach, and the memory that copies share.
+    pub(super) units: Arc<units::Table>,
+    /// What copies have come to.
+    pub(super) copies: copy::Records,
 }
 
 impl Device {
@@ -144,15 +171,21 @@ impl Device {
             mode: mode::Pages::defaults(&geometry),
             gate: Gate::new(Arc::clone(&nexuses), settings.lun),
             ports: alua::Ports::new(Arc::new(alua::Single::new(1))),
+            reservations: reservation::State::default(),
             geometry,
             settings,
             nexuses,
             ejected: false,
+            units: units::Table::new(),
+            copies: copy::Records::default(),
         }
     }
 
     pub(super) fn execute(&mut self, cdb: &[u8], nexus: Nexus, data: &dyn Data) -> Step<Continuation> {
         let nexus = self.gate.identify(nexus);
+        if self.gate.forgot() {
+            self.reservations.forget_ended(&self.gate);
+        }
         let row = opcode::find(cdb).filter(|row| self.offers(row));
         let flow = row.map_or(Flow::None, |row| row.data);
         let answer = self.start(row, cdb, nexus, data);
@@ -163,6 +196,9 @@ impl Device {
         gate::attend(self, row, nexus)?;
         let bytes = cdb;
         let (row, cdb) = cdb::parse(row, cdb)?;
+        if self.reservations.conflicts(row, cdb, nexus, &self.gate) {
+            return conflict(row.data);
+        }
         alua::admit(self, row, bytes, nexus)?;
         gate::admit(self, row, nexus)?;
         (row.run)(self, &Request { row, cdb, nexus, data })
@@ -183,6 +219,8 @@ impl Device {
             Then::Or(or) => or.resume(results, data),
             Then::LbaStatus(status) => status.resume(self, results),
             Then::SetTargetPortGroups(setting) => setting.resume(self, results),
+            Then::Reservation(pending) => pending.resume(self),
+            Then::Copy(copying) => copying.resume(self, results),
         };
         self.conclude(flow, answer, data)
     }

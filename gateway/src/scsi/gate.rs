@@ -1,6 +1,6 @@
 //! What a command must pass before its handler sees it, and what the unit knows of each nexus.
 //!
-//! Order: unit attention, (CDB), access state of the port, medium, write protection. A nexus is known from its first
+//! Order: unit attention, (CDB), reservation, access state of the port, medium, write protection. A nexus is known from its first
 //! command until the nexus table no longer has it; what is kept for it is bounded: one entry per live nexus, each condition
 //! at most once.
 //!
@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use super::device::Device;
 use super::opcode::{Attention, Medium, Opcode};
 use super::sense::{self, Sense};
-use crate::nexus::{Entry, News, Table};
+use crate::nexus::{Entry, News, Ports, Table};
 
 /// Per-nexus state of one unit.
 pub(super) struct Gate {
@@ -29,6 +29,8 @@ pub(super) struct Gate {
     lun: u16,
     /// Nexuses that were known and have ended, oldest first.
     ended: VecDeque<Arc<Entry>>,
+    /// Nexuses have ended since [`Gate::forgot`] was last asked.
+    forgot: bool,
 }
 
 /// Ended nexuses that are remembered. One that has been forgotten is greeted as a new one, which SAM-5 allows.
@@ -79,7 +81,14 @@ pub(super) enum Audience {
 
 impl Gate {
     pub(super) fn new(nexuses: Arc<Table>, lun: u16) -> Self {
-        Self { version: nexuses.version(), nexuses, known: BTreeMap::new(), lun, ended: VecDeque::new() }
+        Self {
+            version: nexuses.version(),
+            nexuses,
+            known: BTreeMap::new(),
+            lun,
+            ended: VecDeque::new(),
+            forgot: false,
+        }
     }
 
     /// The nexus under which the unit files the sender. One it has not met is greeted with POWER ON OCCURRED, or with I_T
@@ -133,6 +142,7 @@ impl Gate {
 
     /// Forgets the nexuses that have ended, looks the others' views up again, and hears their news.
     fn refresh(&mut self) {
+        self.forgot = true;
         let Self { nexuses, known, ended, lun, .. } = self;
         known.retain(|nexus, known| {
             let entry = nexuses.get(*nexus);
@@ -145,6 +155,41 @@ impl Gate {
             known.entry.is_some() || *nexus == Nexus::UNKNOWN
         });
         ended.drain(..ended.len().saturating_sub(ENDED));
+    }
+
+    /// Whether nexuses may have ended since this was last asked.
+    pub(super) fn forgot(&mut self) -> bool {
+        std::mem::take(&mut self.forgot)
+    }
+
+    /// Whether the unit has met the nexus, and it has not ended.
+    pub(super) fn knows(&self, nexus: Nexus) -> bool {
+        self.known.contains_key(&nexus)
+    }
+
+    /// Every nexus that the unit has met.
+    pub(super) fn known(&self) -> Vec<Nexus> {
+        self.known.keys().copied().collect()
+    }
+
+    /// Who a nexus connects; `None` for a sender without a name.
+    pub(super) fn ports(&self, nexus: Nexus) -> Option<&Ports> {
+        self.known.get(&nexus)?.entry.as_ref().map(|entry| &entry.ports)
+    }
+
+    /// Every live nexus, whether the unit has met it or not.
+    pub(super) fn live(&self) -> Vec<(Nexus, Arc<Entry>)> {
+        self.nexuses.live()
+    }
+
+    /// Establishes a unit attention condition for one nexus; behind the power-on, for one that the unit has yet to meet.
+    pub(super) fn establish_for(&mut self, nexus: Nexus, condition: Sense) {
+        if self.identify(nexus) != nexus {
+            return;
+        }
+        if let Some(known) = self.known.get_mut(&nexus) {
+            known.establish(condition);
+        }
     }
 
     /// Establishes a unit attention condition.
@@ -183,15 +228,16 @@ impl Gate {
         None
     }
 
-    /// Who a nexus is, if it has a name.
-    pub(super) fn entry(&self, nexus: Nexus) -> Option<&Entry> {
-        self.known.get(&nexus)?.entry.as_deref()
-    }
-
     /// Whether the initiator's view has this LUN read-only.
     pub(super) fn read_only(&self, nexus: Nexus, lun: u16) -> bool {
         let entry = self.known.get(&nexus).and_then(|known| known.entry.as_ref());
         entry.is_some_and(|entry| entry.view.read_only.contains(&lun))
+    }
+
+    /// Whether the LUN is in the initiator's view.
+    pub(super) fn sees(&self, nexus: Nexus, lun: u16) -> bool {
+        let entry = self.known.get(&nexus).and_then(|known| known.entry.as_ref());
+        entry.is_some_and(|entry| entry.view.luns.contains(&lun))
     }
 
     /// Records whether the nexus holds the medium in.

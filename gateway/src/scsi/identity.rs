@@ -30,6 +30,15 @@ impl Identity {
             serial,
         }
     }
+
+    /// The T10 vendor id designator: vendor and serial number.
+    pub(super) fn t10(&self) -> Vec<u8> {
+        let mut t10 = vec![0; 8 + self.serial.len().min(64)];
+        let (vendor, serial) = t10.split_at_mut(8);
+        fill_ascii(vendor, &self.vendor);
+        fill_ascii(serial, &self.serial);
+        t10
+    }
 }
 
 /// NAA 6h, company id 001405h, then 25 digits.

@@ -56,6 +56,8 @@ pub(super) fn standard(peripheral: u8, removable: bool, identity: &Identity) -> 
     // HISUP, and the only response format there is. NORMACA is zero.
     data[3] = 0x10 | 0x02;
     data[4] = 96 - 5;
+    // 3PC: third-party copies.
+    data[5] = 0x08;
     // CMDQUE.
     data[7] = 0x02;
     fill_ascii(&mut data[8..16], &identity.vendor);

@@ -3,7 +3,7 @@
 //! ```text
 //!  Unit::execute(cdb, nexus, data)
 //!    opcode   find()    one row of one table: usage map, medium, data, attention, reservation, handler
-//!    gate     admit()   unit attention → CDB → access state of the port → medium → write protection
+//!    gate     admit()   unit attention → CDB → reservation → access state of the port → medium → write protection
 //!    transfer, verify, compare, provision, capacity, inquiry, mode, …   the row's handler
 //!  → Step::Done(Reply)                        answered
 //!  → Step::Io { io, exclusive, then }         the lane carries the requests out …
@@ -26,6 +26,7 @@ mod capacity;
 mod cdb;
 mod compare;
 mod condition;
+mod copy;
 mod device;
 mod fault;
 mod gate;
@@ -36,6 +37,7 @@ mod luns;
 mod mode;
 pub mod opcode;
 mod provision;
+mod reservation;
 pub mod sense;
 mod step;
 mod supported;
@@ -51,5 +53,9 @@ mod tests;
 
 pub use device::Continuation;
 pub use identity::Identity;
-pub use step::{Data, DataIn, Direction, Finished, Io, Memory, Reply, Step, status};
+pub use reservation::Unreadable;
+pub use step::{
+    Away, Data, DataIn, Direction, EndCommands, Ending, Finished, Io, Memory, Reply, SaveReservations, Step,
+    Stored, status,
+};
 pub use unit::{Reset, Settings, Unit};

@@ -20,6 +20,8 @@ pub mod key {
     pub const UNIT_ATTENTION: u8 = 0x6;
     /// The block is protected from the access.
     pub const DATA_PROTECT: u8 = 0x7;
+    /// A third-party copy ended early.
+    pub const COPY_ABORTED: u8 = 0xA;
     /// The data differs from the medium.
     pub const MISCOMPARE: u8 = 0xE;
 }
@@ -37,13 +39,17 @@ pub struct Sense {
     pub information: Option<u64>,
     /// Which field was wrong.
     pub pointer: Option<Pointer>,
+    /// With COPY ABORTED: the segment that was being processed, for the COMMAND-SPECIFIC INFORMATION field.
+    pub segment: Option<u16>,
 }
 
-/// Field pointer sense-key specific data (SPC-4).
+/// Field pointer and segment pointer sense-key specific data (SPC-4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pointer {
-    /// In the CDB, else in the parameter list.
+    /// In the CDB, else in the parameter list or a segment descriptor.
     pub in_cdb: bool,
+    /// In the segment descriptor that [`Sense::segment`] names.
+    pub in_segment: bool,
     /// The most significant wrong bit, where one bit can be named.
     pub bit: Option<u8>,
     /// First byte of the field.
@@ -52,7 +58,7 @@ pub struct Pointer {
 
 impl Sense {
     const fn new(key: u8, asc: u8, ascq: u8) -> Self {
-        Self { key, asc, ascq, information: None, pointer: None }
+        Self { key, asc, ascq, information: None, pointer: None, segment: None }
     }
 
     /// With the INFORMATION field.
@@ -62,17 +68,27 @@ impl Sense {
 
     /// Names the wrong byte of the CDB.
     pub const fn at_cdb_byte(self, byte: u16) -> Self {
-        Self { pointer: Some(Pointer { in_cdb: true, bit: None, byte }), ..self }
+        Self { pointer: Some(Pointer { in_cdb: true, in_segment: false, bit: None, byte }), ..self }
     }
 
     /// Names the wrong bit of the CDB.
     pub const fn at_cdb_bit(self, byte: u16, bit: u8) -> Self {
-        Self { pointer: Some(Pointer { in_cdb: true, bit: Some(bit), byte }), ..self }
+        Self { pointer: Some(Pointer { in_cdb: true, in_segment: false, bit: Some(bit), byte }), ..self }
     }
 
     /// Names the wrong byte of the parameter list.
     pub const fn at_list_byte(self, byte: u16) -> Self {
-        Self { pointer: Some(Pointer { in_cdb: false, bit: None, byte }), ..self }
+        Self { pointer: Some(Pointer { in_cdb: false, in_segment: false, bit: None, byte }), ..self }
+    }
+
+    /// Names the segment of a copy that was being processed.
+    pub const fn at_segment(self, segment: u16) -> Self {
+        Self { segment: Some(segment), ..self }
+    }
+
+    /// Names the wrong byte of the segment descriptor.
+    pub const fn at_segment_byte(self, byte: u16) -> Self {
+        Self { pointer: Some(Pointer { in_cdb: false, in_segment: true, bit: None, byte }), ..self }
     }
 
     /// Key, ASC and ASCQ.
@@ -95,6 +111,10 @@ impl Sense {
             bytes[3..7].copy_from_slice(&information.to_be_bytes());
         }
         bytes[7] = 10;
+        if let Some(segment) = self.segment {
+            // The first two bytes would point at sense data of source and destination: there is none.
+            bytes[10..12].copy_from_slice(&segment.to_be_bytes());
+        }
         bytes[12] = self.asc;
         bytes[13] = self.ascq;
         if let Some(pointer) = self.pointer {
@@ -110,6 +130,10 @@ impl Sense {
             bytes.extend_from_slice(&[0x00, 0x0A, 0x80, 0]);
             bytes.extend_from_slice(&information.to_be_bytes());
         }
+        if let Some(segment) = self.segment {
+            let [high, low] = segment.to_be_bytes();
+            bytes.extend_from_slice(&[0x01, 0x0A, 0, 0, 0, 0, high, low, 0, 0, 0, 0]);
+        }
         if let Some(pointer) = self.pointer {
             bytes.extend_from_slice(&[0x02, 0x06, 0, 0]);
             bytes.extend_from_slice(&pointer.encode());
@@ -124,7 +148,7 @@ impl Pointer {
     fn encode(self) -> [u8; 3] {
         let [high, low] = self.byte.to_be_bytes();
         let bit = self.bit.map_or(0, |bit| 0x08 | bit & 0x07);
-        [0x80 | u8::from(self.in_cdb) << 6 | bit, high, low]
+        [0x80 | u8::from(self.in_cdb) << 6 | u8::from(self.in_segment) << 5 | bit, high, low]
     }
 }
 
@@ -149,6 +173,7 @@ senses! {
     INTERNAL_TARGET_FAILURE = HARDWARE_ERROR 0x44 0x00, "The gateway broke its own rules.";
     SET_TARGET_PORT_GROUPS_COMMAND_FAILED = HARDWARE_ERROR 0x67 0x0A, "The access states could not be changed.";
 
+    OPERATION_IN_PROGRESS = ILLEGAL_REQUEST 0x00 0x16, "A copy with this list identifier is still going on.";
     INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT = ILLEGAL_REQUEST 0x0E 0x03,
         "The transport carries another length than the CDB calls for, and the command cannot be done in part.";
     PARAMETER_LIST_LENGTH_ERROR = ILLEGAL_REQUEST 0x1A 0x00, "The parameter list ends too early.";
@@ -157,8 +182,16 @@ senses! {
     INVALID_FIELD_IN_CDB = ILLEGAL_REQUEST 0x24 0x00, "A field of the CDB is wrong.";
     LOGICAL_UNIT_NOT_SUPPORTED = ILLEGAL_REQUEST 0x25 0x00, "No such logical unit.";
     INVALID_FIELD_IN_PARAMETER_LIST = ILLEGAL_REQUEST 0x26 0x00, "A field of the parameter list is wrong.";
+    INVALID_RELEASE_OF_PERSISTENT_RESERVATION = ILLEGAL_REQUEST 0x26 0x04,
+        "Scope or type is not that of the reservation.";
+    TOO_MANY_TARGET_DESCRIPTORS = ILLEGAL_REQUEST 0x26 0x06, "More than the operating parameters allow.";
+    UNSUPPORTED_TARGET_DESCRIPTOR_TYPE_CODE = ILLEGAL_REQUEST 0x26 0x07, "Not a kind of descriptor known here.";
+    TOO_MANY_SEGMENT_DESCRIPTORS = ILLEGAL_REQUEST 0x26 0x08, "More than the operating parameters allow.";
+    UNSUPPORTED_SEGMENT_DESCRIPTOR_TYPE_CODE = ILLEGAL_REQUEST 0x26 0x09, "Not a kind of descriptor known here.";
+    INLINE_DATA_LENGTH_EXCEEDED = ILLEGAL_REQUEST 0x26 0x0B, "No inline data is taken.";
     SAVING_PARAMETERS_NOT_SUPPORTED = ILLEGAL_REQUEST 0x39 0x00, "Mode pages have no saved values.";
     MEDIUM_REMOVAL_PREVENTED = ILLEGAL_REQUEST 0x53 0x02, "An initiator holds the medium in.";
+    INSUFFICIENT_REGISTRATION_RESOURCES = ILLEGAL_REQUEST 0x55 0x04, "As many nexuses are registered as may be.";
 
     NOT_READY_TO_READY_CHANGE = UNIT_ATTENTION 0x28 0x00, "The medium may have changed.";
     POWER_ON_OCCURRED = UNIT_ATTENTION 0x29 0x00, "Power on, reset or bus device reset: new to this nexus.";
@@ -166,6 +199,9 @@ senses! {
     BUS_DEVICE_RESET_FUNCTION_OCCURRED = UNIT_ATTENTION 0x29 0x03, "The logical unit was reset.";
     I_T_NEXUS_LOSS_OCCURRED = UNIT_ATTENTION 0x29 0x07, "The initiator port has logged in again.";
     MODE_PARAMETERS_CHANGED = UNIT_ATTENTION 0x2A 0x01, "Another nexus has changed mode parameters.";
+    RESERVATIONS_PREEMPTED = UNIT_ATTENTION 0x2A 0x03, "Another nexus has cleared reservation and registrations.";
+    RESERVATIONS_RELEASED = UNIT_ATTENTION 0x2A 0x04, "The reservation has ended or changed.";
+    REGISTRATIONS_PREEMPTED = UNIT_ATTENTION 0x2A 0x05, "Another nexus has taken the registration away.";
     ASYMMETRIC_ACCESS_STATE_CHANGED = UNIT_ATTENTION 0x2A 0x06, "A path has become better or worse.";
     CAPACITY_DATA_HAS_CHANGED = UNIT_ATTENTION 0x2A 0x09, "The disk was resized.";
     COMMANDS_CLEARED_BY_ANOTHER_INITIATOR = UNIT_ATTENTION 0x2F 0x00, "Commands were ended, and not answered (TAS is zero).";
@@ -174,6 +210,11 @@ senses! {
 
     WRITE_PROTECTED = DATA_PROTECT 0x27 0x00, "The unit may not be written.";
     SPACE_ALLOCATION_FAILED_WRITE_PROTECT = DATA_PROTECT 0x27 0x07, "The pool is full, or a quota is used up.";
+
+    THIRD_PARTY_DEVICE_FAILURE = COPY_ABORTED 0x0D 0x01, "The source or the destination failed or refused.";
+    COPY_TARGET_DEVICE_NOT_REACHABLE = COPY_ABORTED 0x0D 0x02, "No unit of this name for this initiator.";
+    INCORRECT_COPY_TARGET_DEVICE_TYPE = COPY_ABORTED 0x0D 0x03, "Source and destination are block devices.";
+    UNEXPECTED_INEXACT_SEGMENT = COPY_ABORTED 0x26 0x0A, "The segment does not fill whole blocks of the destination.";
 
     MISCOMPARE_DURING_VERIFY_OPERATION = MISCOMPARE 0x1D 0x00, "The first different byte is in INFORMATION.";
 }

@@ -1,11 +1,14 @@
 //! The vocabulary between the engine and the lane that drives it.
 
 use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 
+use ring::Nexus;
 use smallvec::SmallVec;
 
 use super::alua;
-use crate::disk;
+use super::opcode::Flow;
+use crate::{disk, units};
 
 /// The command's own buffer, as the lane shows it. Offsets beyond [`Data::len`] are never asked for.
 pub trait Data {
@@ -57,7 +60,7 @@ pub enum Step<Continuation> {
     Done(Reply),
     /// Carry out `io` (all of it may be in flight together), then resume with the results in the same order.
     Io {
-        /// What to do.
+        /// What to do; nothing, where the command waits for its `exclusive` range only.
         io: SmallVec<[Io; 1]>,
         /// Byte range that this command must hold alone from before `io` starts until it is answered: the lane starts
         /// it when no other write to the range is in flight and holds new ones back. Asked for once, at the first step.
@@ -86,6 +89,12 @@ impl Reply {
         Self { status: status::GOOD, sense: SmallVec::new(), data_in: DataIn::None, transfer }
     }
 
+    /// A status that has no sense data, by the command's data flow.
+    pub(super) fn bare(status: u8, flow: Flow) -> Self {
+        let transfer = if flow == Flow::Out { None } else { Some(0) };
+        Self { status, ..Self::good(transfer) }
+    }
+
     /// GOOD with parameter data, cut to the allocation length (SPC-4, ALLOCATION LENGTH).
     pub(super) fn parameter_data(mut bytes: Vec<u8>, allocation: usize) -> Self {
         bytes.truncate(allocation);
@@ -99,6 +108,10 @@ pub mod status {
     pub const GOOD: u8 = 0x00;
     /// CHECK CONDITION.
     pub const CHECK_CONDITION: u8 = 0x02;
+    /// BUSY.
+    pub const BUSY: u8 = 0x08;
+    /// RESERVATION CONFLICT; never with sense data.
+    pub const RESERVATION_CONFLICT: u8 = 0x18;
 }
 
 /// Data-in of a reply.
@@ -176,4 +189,69 @@ pub enum Io {
     },
     /// Not the disk's: for the [`alua::Source`] of the unit.
     SetTargetPortGroups(Box<[alua::Wish]>),
+    /// Not the disk's: the lane stores the unit's reservations.
+    SaveReservations(Box<SaveReservations>),
+    /// Not the disk's: the lane ends other commands, or waits for them.
+    EndCommands(Box<EndCommands>),
+    /// For another LUN, at whose door the lane leaves it.
+    Visit(Box<Away>),
+}
+
+/// The unit's reservations, to be stored in the place of an earlier state.
+#[derive(Debug)]
+pub struct SaveReservations {
+    /// The number of the state they follow.
+    pub expected: u64,
+    /// What is stored.
+    pub state: Vec<u8>,
+    /// Filled in before the request is completed.
+    pub outcome: Arc<OnceLock<Stored>>,
+}
+
+/// What became of a [`SaveReservations`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// Stored for good, under this number.
+    Saved {
+        /// The state's number.
+        number: u64,
+    },
+    /// Another gateway was faster; this is stored.
+    Changed {
+        /// The state's number.
+        number: u64,
+        /// The state.
+        state: Vec<u8>,
+    },
+    /// Not stored.
+    Failed,
+}
+
+/// Other commands of the unit that have to end first.
+#[derive(Debug)]
+pub struct EndCommands {
+    /// Whose.
+    pub nexuses: Vec<Nexus>,
+    /// Which, and how.
+    pub how: Ending,
+}
+
+/// How commands end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// All of them are aborted.
+    Abort,
+    /// Those that write come to their own end.
+    AwaitWrites,
+}
+
+/// A request for another LUN.
+#[derive(Debug)]
+pub struct Away {
+    /// Which.
+    pub unit: Arc<units::Entry>,
+    /// On whose behalf.
+    pub nexus: Nexus,
+    /// What.
+    pub call: units::Call,
 }

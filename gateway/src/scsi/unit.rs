@@ -6,15 +6,17 @@ use ring::Nexus;
 
 use super::absent::Absent;
 use super::alua;
+use super::copy;
 use super::device::{Continuation, Device};
 use super::gate::Audience;
 use super::identity::Identity;
 use super::mode;
+use super::reservation::{self, Unreadable};
 use super::sense::{self, Sense};
-use super::step::{Data, Finished, Step};
+use super::step::{Data, Finished, Io, Step};
 use super::well_known::WellKnown;
 use crate::disk::Geometry;
-use crate::nexus;
+use crate::{disk, nexus, units};
 
 /// What configuration decides about a unit, beyond its identity and its disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,6 +82,14 @@ impl Unit {
         self
     }
 
+    /// Lets copies reach the other units of `units`, and share their memory.
+    pub fn joined(mut self, units: Arc<units::Table>) -> Self {
+        if let Server::Present(device) = &mut self.server {
+            device.units = units;
+        }
+        self
+    }
+
     /// Who says through which target ports it can be used; `None` for a unit that is not there.
     pub fn source(&self) -> Option<Arc<dyn alua::Source>> {
         match &self.server {
@@ -113,6 +123,23 @@ impl Unit {
         Self { server: Server::WellKnown(Box::new(WellKnown::new(nexuses))) }
     }
 
+    /// Takes up the reservations that were stored under `number`, as a power on leaves them (SPC-4). Before the first
+    /// command.
+    pub fn restore_reservations(&mut self, number: u64, state: &[u8]) -> Result<(), Unreadable> {
+        if let Server::Present(device) = &mut self.server {
+            device.reservations = reservation::State::after_power_on(number, state)?;
+        }
+        Ok(())
+    }
+
+    /// Another gateway has changed the unit's reservations.
+    pub fn reservations_changed(&mut self, number: u64, state: &[u8]) -> Result<(), Unreadable> {
+        match &mut self.server {
+            Server::Present(device) => reservation::adopt(device, number, state),
+            Server::Absent(_) | Server::WellKnown(_) => Ok(()),
+        }
+    }
+
     /// Starts a command. `data` is its buffer, and must be the same at every [`Unit::resume`].
     pub fn execute(&mut self, cdb: &[u8], nexus: Nexus, data: &dyn Data) -> Step<Continuation> {
         match &mut self.server {
@@ -136,6 +163,15 @@ impl Unit {
         }
     }
 
+    /// What a request of another unit's command comes to here, or why it is refused; its buffer then goes back. See
+    /// [`units`].
+    pub fn visit(&mut self, nexus: Nexus, call: units::Call) -> Result<Io, (disk::Error, Vec<u8>)> {
+        match &mut self.server {
+            Server::Present(device) => copy::admit(device, nexus, call),
+            Server::Absent(_) | Server::WellKnown(_) => Err((disk::Error::NotReady, call.into_buffer())),
+        }
+    }
+
     /// The disk has `size` bytes from now on; every nexus is told (2A/09).
     pub fn resized(&mut self, size: u64) {
         if let Server::Present(device) = &mut self.server {
@@ -147,12 +183,14 @@ impl Unit {
         }
     }
 
-    /// Undoes what initiators have set (mode pages, medium removal), and tells every nexus. Commands in flight are the
+    /// Undoes what initiators have set (mode pages, medium removal, RESERVE; not persistent reservations), and tells every nexus. Commands in flight are the
     /// lane's business.
     pub fn reset(&mut self, why: Reset) {
         match &mut self.server {
             Server::Present(device) => {
                 device.mode = mode::Pages::defaults(&device.geometry);
+                device.reservations.reset();
+                device.copies.clear();
                 device.gate.reset(why.condition());
             }
             Server::WellKnown(unit) => unit.reset(why),

@@ -3,6 +3,7 @@
 use ring::Nexus;
 
 use super::alua;
+use super::copy;
 use super::device::Device;
 use super::identity::fill_ascii;
 use super::inquiry::DIRECT_ACCESS;
@@ -14,11 +15,12 @@ use crate::nexus::Ports;
 type Page = (u8, fn(&Device, Nexus) -> Vec<u8>);
 
 /// Ascending, as page 00h must list them.
-const PAGES: [Page; 7] = [
+const PAGES: [Page; 8] = [
     (0x00, supported_pages),
     (0x80, unit_serial_number),
     (0x83, device_identification),
     (0x86, extended_inquiry),
+    (0x8F, copy::third_party_copy),
     (0xB0, block_limits),
     (0xB1, block_device_characteristics),
     (0xB2, logical_block_provisioning),
@@ -54,10 +56,7 @@ fn device_identification(device: &Device, nexus: Nexus) -> Vec<u8> {
     let identity = &device.identity;
     let mut page = Vec::new();
     designator(&mut page, 0x01, ASSOCIATION_UNIT | 0x03, &identity.naa);
-    let mut t10 = vec![0; 8 + identity.serial.len().min(64)];
-    fill_ascii(&mut t10[..8], &identity.vendor);
-    fill_ascii(&mut t10[8..], &identity.serial);
-    designator(&mut page, 0x02, ASSOCIATION_UNIT | 0x01, &t10);
+    designator(&mut page, 0x02, ASSOCIATION_UNIT | 0x01, &identity.t10());
     if let Some(entry) = device.nexuses.get(nexus) {
         target_designators(&mut page, &entry.ports, &device.ports.groups);
     }

@@ -58,8 +58,7 @@ impl WellKnown {
                     Some(0x00) => vpd::with_header(WELL_KNOWN_LOGICAL_UNIT, 0x00, &[0x00, 0x83]),
                     Some(0x83) => {
                         // SPC-4, device identification of a well known logical unit: that of the target device.
-                        let target =
-                            self.gate.entry(request.nexus).map(|entry| vpd::target_device(&entry.ports));
+                        let target = self.gate.ports(request.nexus).map(vpd::target_device);
                         vpd::with_header(WELL_KNOWN_LOGICAL_UNIT, 0x83, &target.unwrap_or_default())
                     }
                     Some(_) => return Err(sense::INVALID_FIELD_IN_CDB.at_cdb_byte(2)),

@@ -20,6 +20,7 @@ use crate::nexus::Table;
 use crate::portal;
 use crate::reactor::Reactors;
 use crate::status::{self, State, Status};
+use crate::units;
 
 /// A disk that has been opened, or not, for a place that may have changed meanwhile.
 type Attempt = (Place, Spec, Result<Opened, String>);
@@ -75,6 +76,7 @@ impl App {
         let around = Surroundings {
             pool: pool.clone(),
             nexuses: Table::new(),
+            units: units::Table::new(),
             options: options(&config),
             qfull_timeout: config.limits.qfull_timeout,
         };
@@ -87,10 +89,12 @@ impl App {
             server: Mutex::default(),
             listen: Mutex::default(),
         };
+        let stores =
+            Stores::start(config.state.as_deref()).context("cannot start the threads of local disks")?;
         let mut app = Self {
             config,
             around,
-            stores: Stores::start().context("cannot start the threads of local disks")?,
+            stores,
             reactors,
             absent,
             well_known,

@@ -7,6 +7,7 @@ use ring::{Options, Pool};
 use sha2::{Digest, Sha256};
 
 use super::stores::Opened;
+use crate::cluster::reservations::{Memory, Store};
 use crate::config;
 use crate::disk::Disk;
 use crate::lane::{self, LATENCY_BOUNDS, Lane};
@@ -14,7 +15,7 @@ use crate::nexus::Table;
 use crate::portal::Port;
 use crate::reactor::Reactor;
 use crate::scsi::{self, opcode::Class};
-use crate::status;
+use crate::{status, units};
 
 /// Where a LUN stands.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +42,7 @@ pub(super) struct Spec {
 pub(super) struct Surroundings {
     pub(super) pool: Pool,
     pub(super) nexuses: Arc<Table>,
+    pub(super) units: Arc<units::Table>,
     pub(super) options: Options,
     pub(super) qfull_timeout: Duration,
 }
@@ -50,6 +52,8 @@ pub(super) struct Running {
     disk: Option<Arc<dyn Disk>>,
     lane: Lane,
     port: Arc<Port>,
+    /// Lets copies of other LUNs find this one.
+    listing: Option<units::Listing>,
 }
 
 impl Running {
@@ -61,22 +65,32 @@ impl Running {
         around: &Surroundings,
         reactor: &Reactor,
     ) -> Result<Self, String> {
-        let Opened { disk, unique } = opened;
+        let Opened { disk, unique, reservations: (store, reserved) } = opened;
         let identity = identity(&spec.disk, &unique);
         let settings = scsi::Settings {
             lun: place.lun,
             removable: spec.disk.removable,
             write_protected: spec.disk.read_only,
         };
-        let unit = scsi::Unit::new(
-            identity,
+        let mut unit = scsi::Unit::new(
+            identity.clone(),
             disk.geometry().clone(),
             disk.size(),
             Arc::clone(&around.nexuses),
             settings,
         )
-        .reached_through(Arc::new(scsi::alua::Single::new(spec.portal_group)));
-        Self::wire(format!("{} LUN {}", place.target, place.lun), unit, Some(disk), around, reactor)
+        .reached_through(Arc::new(scsi::alua::Single::new(spec.portal_group)))
+        .joined(Arc::clone(&around.units));
+        unit.restore_reservations(reserved.number, &reserved.state).map_err(|error| {
+            disk.close();
+            format!("{error} ({store:?})")
+        })?;
+        let block_size = disk.geometry().block_size.into();
+        let name = format!("{} LUN {}", place.target, place.lun);
+        let mut running = Self::wire(name, unit, Some(disk), store, around, reactor)?;
+        let (target, lun, door) = (place.target.clone(), place.lun, running.lane.door());
+        running.listing = Some(around.units.enter(units::Entry { target, lun, identity, block_size, door }));
+        Ok(running)
     }
 
     /// Starts what answers for LUNs that do not exist.
@@ -103,13 +117,14 @@ impl Running {
             ..around.options.clone()
         };
         let around = Surroundings { options: small, ..around.clone() };
-        Self::wire(name.into(), unit, None, &around, reactor)
+        Self::wire(name.into(), unit, None, Memory::new(), &around, reactor)
     }
 
     fn wire(
         name: String,
         unit: scsi::Unit,
         disk: Option<Arc<dyn Disk>>,
+        reservations: Arc<dyn Store>,
         around: &Surroundings,
         reactor: &Reactor,
     ) -> Result<Self, String> {
@@ -121,11 +136,12 @@ impl Running {
             consumer,
             unit,
             disk: disk.clone(),
+            reservations,
             producer: Arc::clone(&port) as Arc<dyn ring::Doorbell>,
         };
         let lane = lane::start(reactor, parts);
         port.connect_lane(lane.doorbell());
-        Ok(Self { disk, lane, port })
+        Ok(Self { disk, lane, port, listing: None })
     }
 
     /// Where the portal delivers commands.
@@ -135,6 +151,9 @@ impl Running {
 
     /// Finishes what has been taken on, then lets go of the disk.
     pub(super) async fn stop(&self) {
+        if let Some(listing) = &self.listing {
+            listing.withdraw();
+        }
         self.lane.stop().await;
         if let Some(disk) = self.disk.clone() {
             // Closing waits for the store; a panic there has been reported by the panic hook.
@@ -176,14 +195,18 @@ impl Running {
 /// ERROR, DATA PROTECT (out of space, write-protected).
 const DISK_FAILURES: [u8; 4] = [2, 3, 4, 7];
 
+/// The unit serial number.
+pub(super) fn serial(config: &config::Disk, unique: &str) -> String {
+    config.serial.clone().unwrap_or_else(|| {
+        let hash: [u8; 32] = Sha256::digest(unique.as_bytes()).into();
+        hash[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    })
+}
+
 /// What hosts know the disk by. It must never change while the same store is served: the names are made from the serial
 /// number when one is configured, else from what the store says is unique about it.
 fn identity(config: &config::Disk, unique: &str) -> scsi::Identity {
-    let serial = config.serial.clone().unwrap_or_else(|| {
-        let hash: [u8; 32] = Sha256::digest(unique.as_bytes()).into();
-        hash[..16].iter().map(|byte| format!("{byte:02x}")).collect()
-    });
-    let mut identity = scsi::Identity::from_serial(serial);
+    let mut identity = scsi::Identity::from_serial(serial(config, unique));
     if let Some(vendor) = &config.vendor {
         identity.vendor.clone_from(vendor);
     }

@@ -45,6 +45,7 @@ pub(super) fn restart_notes(old: &Config, new: &Config) -> Vec<&'static str> {
     let changes = [
         (old.listen != new.listen, "listen is read at start only; restart to change it"),
         (old.admin != new.admin, "admin is read at start only; restart to change it"),
+        (old.state != new.state, "state is read at start only; restart to change it"),
         (old.reactors != new.reactors, "reactors is read at start only; restart to change it"),
         (sizes, "the sizes in limits count for LUNs started from now on"),
         (portal, "connections, sessions and login_timeout are read at start only; restart to change them"),

@@ -6,11 +6,13 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use rbdgate::cluster::reservations::{Memory, Store};
 use rbdgate::disk::Disk;
 use rbdgate::lane::{self, Lane, Parts};
 use rbdgate::nexus::Table;
 use rbdgate::reactor::{Reactor, Reactors};
 use rbdgate::scsi::{Identity, Settings, Unit};
+use rbdgate::units;
 use ring::{CommandId, Corrupt, Doorbell, Extent, Kick, Nexus, Options, Pool, Producer, Request};
 
 pub(crate) const BLOCK: usize = 512;
@@ -76,6 +78,8 @@ pub(crate) struct Setup {
     pub(crate) pool: Pool,
     pub(crate) nexuses: Arc<Table>,
     pub(crate) nexus: Nexus,
+    pub(crate) reservations: Arc<dyn Store>,
+    pub(crate) units: Arc<units::Table>,
 }
 
 impl Default for Setup {
@@ -85,23 +89,43 @@ impl Default for Setup {
             pool: Pool::new(256 << 20),
             nexuses: Table::new(),
             nexus: Nexus::UNKNOWN,
+            reservations: Memory::new(),
+            units: units::Table::new(),
         }
     }
 }
 
 impl Driver {
     pub(crate) fn start(reactor: &Reactor, disk: Arc<dyn Disk>, setup: &Setup) -> Self {
+        Self::start_as(reactor, disk, setup, "test", Settings::default())
+    }
+
+    /// A unit of this serial number.
+    pub(crate) fn start_as(
+        reactor: &Reactor,
+        disk: Arc<dyn Disk>,
+        setup: &Setup,
+        serial: &str,
+        settings: Settings,
+    ) -> Self {
         let (producer, consumer) = ring::create(&setup.options, &setup.pool).unwrap();
         let unit = Unit::new(
-            Identity::from_serial("test"),
+            Identity::from_serial(serial),
             disk.geometry().clone(),
             disk.size(),
             Arc::clone(&setup.nexuses),
-            Settings::default(),
-        );
+            settings,
+        )
+        .joined(Arc::clone(&setup.units));
         let bell = Arc::<Bell>::default();
-        let parts =
-            Parts { name: "test".into(), consumer, unit, disk: Some(disk), producer: Arc::clone(&bell) as _ };
+        let parts = Parts {
+            name: "test".into(),
+            consumer,
+            unit,
+            disk: Some(disk),
+            reservations: Arc::clone(&setup.reservations),
+            producer: Arc::clone(&bell) as _,
+        };
         let lane = lane::start(reactor, parts);
         let doorbell = lane.doorbell();
         Self { producer, lane, nexus: setup.nexus, bell, doorbell, done: HashMap::new(), next: 0 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 mod commands;
+mod copies;
 mod corrupt;
 mod data_area;
 mod driver;

@@ -58,6 +58,8 @@ pub enum Class {
     Flush,
     /// Gives space back, or fills ranges.
     Provision,
+    /// Moves blocks from one place to another.
+    Copy,
     /// Asks what the unit is.
     Query,
     /// Changes the unit's state.
@@ -68,13 +70,14 @@ pub enum Class {
 
 impl Class {
     /// Every class, in order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Read,
         Self::Write,
         Self::Verify,
         Self::Atomic,
         Self::Flush,
         Self::Provision,
+        Self::Copy,
         Self::Query,
         Self::Control,
         Self::Unknown,
@@ -94,6 +97,7 @@ impl Class {
             Self::Atomic => "atomic",
             Self::Flush => "flush",
             Self::Provision => "provision",
+            Self::Copy => "copy",
             Self::Query => "query",
             Self::Control => "control",
             Self::Unknown => "unknown",
@@ -139,6 +143,8 @@ pub enum Attention {
 pub enum Reservation {
     /// Never conflicts.
     Allowed,
+    /// Conflicts with RESERVE (SPC-2) only.
+    Legacy,
     /// Conflicts with exclusive access.
     Read,
     /// Conflicts with exclusive access and with write exclusive.

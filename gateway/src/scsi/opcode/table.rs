@@ -2,8 +2,8 @@
 
 use super::{Attention, Class, Flow, Medium, Opcode, Requires, Reservation};
 use crate::scsi::{
-    capacity, compare, condition, inquiry, luns, mode, provision, supported, target_port_groups, transfer,
-    verify,
+    capacity, compare, condition, copy, inquiry, luns, mode, provision, reservation, supported,
+    target_port_groups, transfer, verify,
 };
 
 // Byte 1 of the usage maps: RDPROTECT, WRPROTECT and VRPROTECT (0xE0) are not there, the disk has no protection
@@ -12,7 +12,7 @@ use crate::scsi::{
 #[rustfmt::skip]
 pub(super) const TABLE: &[Opcode] = &[
     Opcode::new(&[0x00, 0, 0, 0, 0, 0], "test_unit_ready", Class::Query, condition::test_unit_ready)
-        .medium(Medium::Read),
+        .medium(Medium::Read).reservation(Reservation::Legacy),
     Opcode::new(&[0x03, 0x01, 0, 0, 0xFF, 0], "request_sense", Class::Query, condition::request_sense)
         .data(Flow::In).attention(Attention::Returned),
     Opcode::new(&[0x08, 0x1F, 0xFF, 0xFF, 0xFF, 0], "read_6", Class::Read, transfer::read)
@@ -23,8 +23,12 @@ pub(super) const TABLE: &[Opcode] = &[
         .data(Flow::In).attention(Attention::Passed),
     Opcode::new(&[0x15, 0x11, 0, 0, 0xFF, 0], "mode_select_6", Class::Control, mode::select)
         .data(Flow::Out).reservation(Reservation::Write),
+    Opcode::new(&[0x16, 0, 0xFF, 0, 0, 0], "reserve_6", Class::Control, reservation::reserve)
+        .reservation(Reservation::Special),
+    Opcode::new(&[0x17, 0, 0xFF, 0, 0, 0], "release_6", Class::Control, reservation::release)
+        .reservation(Reservation::Special),
     Opcode::new(&[0x1A, 0x08, 0xFF, 0xFF, 0xFF, 0], "mode_sense_6", Class::Query, mode::sense)
-        .data(Flow::In),
+        .data(Flow::In).reservation(Reservation::Read),
     Opcode::new(&[0x1B, 0x01, 0, 0x0F, 0xF7, 0], "start_stop_unit", Class::Control, condition::start_stop_unit)
         .reservation(Reservation::Special),
     Opcode::new(&[0x1D, 0x17, 0, 0, 0, 0], "send_diagnostic", Class::Control, condition::send_diagnostic)
@@ -56,8 +60,60 @@ pub(super) const TABLE: &[Opcode] = &[
         .writes().data(Flow::Out).requires(Requires::Thin),
     Opcode::new(&[0x55, 0x11, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0], "mode_select_10", Class::Control, mode::select)
         .data(Flow::Out).reservation(Reservation::Write),
+    Opcode::new(&[0x56, 0, 0xFF, 0, 0, 0, 0, 0, 0, 0], "reserve_10", Class::Control, reservation::reserve)
+        .reservation(Reservation::Special),
+    Opcode::new(&[0x57, 0, 0xFF, 0, 0, 0, 0, 0, 0, 0], "release_10", Class::Control, reservation::release)
+        .reservation(Reservation::Special),
     Opcode::new(&[0x5A, 0x18, 0xFF, 0xFF, 0, 0, 0, 0xFF, 0xFF, 0], "mode_sense_10", Class::Query, mode::sense)
-        .data(Flow::In),
+        .data(Flow::In).reservation(Reservation::Read),
+    Opcode::new(&[0x5E, 0x00, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0], "persistent_reserve_in_read_keys", Class::Query,
+            reservation::persistent_reserve_in)
+        .action().data(Flow::In).reservation(Reservation::Special),
+    Opcode::new(&[0x5E, 0x01, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0], "persistent_reserve_in_read_reservation", Class::Query,
+            reservation::persistent_reserve_in)
+        .action().data(Flow::In).reservation(Reservation::Special),
+    Opcode::new(&[0x5E, 0x02, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0], "persistent_reserve_in_report_capabilities", Class::Query,
+            reservation::persistent_reserve_in)
+        .action().data(Flow::In).reservation(Reservation::Special),
+    Opcode::new(&[0x5E, 0x03, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0], "persistent_reserve_in_read_full_status", Class::Query,
+            reservation::persistent_reserve_in)
+        .action().data(Flow::In).reservation(Reservation::Special),
+    Opcode::new(&[0x5F, 0x00, 0xFF, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0], "persistent_reserve_out_register", Class::Control,
+            reservation::persistent_reserve_out)
+        .action().data(Flow::Out).reservation(Reservation::Special),
+    Opcode::new(&[0x5F, 0x01, 0xFF, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0], "persistent_reserve_out_reserve", Class::Control,
+            reservation::persistent_reserve_out)
+        .action().data(Flow::Out).reservation(Reservation::Special),
+    Opcode::new(&[0x5F, 0x02, 0xFF, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0], "persistent_reserve_out_release", Class::Control,
+            reservation::persistent_reserve_out)
+        .action().data(Flow::Out).reservation(Reservation::Special),
+    Opcode::new(&[0x5F, 0x03, 0xFF, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0], "persistent_reserve_out_clear", Class::Control,
+            reservation::persistent_reserve_out)
+        .action().data(Flow::Out).reservation(Reservation::Special),
+    Opcode::new(&[0x5F, 0x04, 0xFF, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0], "persistent_reserve_out_preempt", Class::Control,
+            reservation::persistent_reserve_out)
+        .action().data(Flow::Out).reservation(Reservation::Special),
+    Opcode::new(&[0x5F, 0x05, 0xFF, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0], "persistent_reserve_out_preempt_and_abort", Class::Control,
+            reservation::persistent_reserve_out)
+        .action().data(Flow::Out).reservation(Reservation::Special),
+    Opcode::new(&[0x5F, 0x06, 0xFF, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0], "persistent_reserve_out_register_and_ignore_existing_key", Class::Control,
+            reservation::persistent_reserve_out)
+        .action().data(Flow::Out).reservation(Reservation::Special),
+    Opcode::new(&[0x5F, 0x07, 0xFF, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0], "persistent_reserve_out_register_and_move", Class::Control,
+            reservation::persistent_reserve_out)
+        .action().data(Flow::Out).reservation(Reservation::Special),
+    Opcode::new(&[0x83, 0x00, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0], "extended_copy", Class::Copy,
+            copy::extended_copy)
+        .action().medium(Medium::Read).data(Flow::Out).reservation(Reservation::Write),
+    Opcode::new(&[0x84, 0x00, 0xFF, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0], "receive_copy_status",
+            Class::Query, copy::copy_status)
+        .action().data(Flow::In),
+    Opcode::new(&[0x84, 0x03, 0xFF, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0],
+            "receive_copy_operating_parameters", Class::Query, copy::operating_parameters)
+        .action().data(Flow::In),
+    Opcode::new(&[0x84, 0x04, 0xFF, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0],
+            "receive_copy_failed_segment_details", Class::Query, copy::failed_segment_details)
+        .action().data(Flow::In),
     Opcode::new(&[0x88, 0x1A, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0],
             "read_16", Class::Read, transfer::read)
         .reads().data(Flow::In),
@@ -98,10 +154,10 @@ pub(super) const TABLE: &[Opcode] = &[
         .action().data(Flow::In),
     Opcode::new(&[0xA3, 0x0C, 0x87, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0],
             "report_supported_operation_codes", Class::Query, supported::operation_codes)
-        .action().data(Flow::In),
+        .action().data(Flow::In).reservation(Reservation::Read),
     Opcode::new(&[0xA3, 0x0D, 0x80, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0],
             "report_supported_task_management_functions", Class::Query, supported::task_management_functions)
-        .action().data(Flow::In),
+        .action().data(Flow::In).reservation(Reservation::Read),
     Opcode::new(&[0xA4, 0x0A, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0], "set_target_port_groups", Class::Control,
             target_port_groups::set)
         .action().data(Flow::Out).reservation(Reservation::Write).requires(Requires::ExplicitAccess),

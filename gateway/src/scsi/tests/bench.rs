@@ -2,15 +2,18 @@
 //! its side of the contracts with the lane and the disk.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use ring::Nexus;
 
 use super::Sense;
-use crate::disk::{AllocationExtent, Error, Geometry, Outcome, Provisioning};
+use crate::disk::{
+    AllocationExtent, Completer, Completion, CompletionQueue, Error, Geometry, Outcome, Provisioning,
+};
 use crate::nexus::{Entry, Handle, Ports, Table, View};
-use crate::scsi::step::{Data, DataIn, Direction, Finished, Io, Memory, Step, status};
+use crate::scsi::step::{Away, Data, DataIn, Direction, Finished, Io, Memory, Step, Stored, status};
 use crate::scsi::{Identity, Settings, Unit, limits};
+use crate::units::{self, Visit};
 
 /// A command's buffer.
 pub(super) struct Buffer {
@@ -34,6 +37,16 @@ impl Data for Buffer {
     fn compare(&self, offset: usize, with: &[u8]) -> Result<(), usize> {
         let own = &self.bytes[offset..offset + with.len()];
         own.iter().zip(with).position(|(own, with)| own != with).map_or(Ok(()), Err)
+    }
+}
+
+/// Takes the completion of a visit.
+#[derive(Default)]
+struct Answer(Mutex<Option<Completion>>);
+
+impl CompletionQueue for Answer {
+    fn push(&self, completion: Completion) {
+        *self.0.lock().unwrap() = Some(completion);
     }
 }
 
@@ -67,6 +80,7 @@ pub(super) fn code(sense: &[u8]) -> (u8, u8, u8) {
 pub(super) struct Bench {
     pub(super) unit: Unit,
     pub(super) nexuses: Arc<Table>,
+    pub(super) units: Arc<units::Table>,
     pub(super) session: Handle,
     pub(super) block: usize,
     pub(super) size: u64,
@@ -75,6 +89,10 @@ pub(super) struct Bench {
     pub(super) fault: Option<Error>,
     /// What the disk says of its allocation next, instead of the truth.
     pub(super) extents: Option<Vec<AllocationExtent>>,
+    /// What becomes of the next save of reservations, instead of success; last first.
+    pub(super) stored: Vec<Stored>,
+    /// The reservations as last saved.
+    pub(super) saved: Vec<u8>,
 }
 
 pub(super) fn geometry() -> Geometry {
@@ -100,18 +118,33 @@ impl Bench {
     pub(super) fn with(geometry: Geometry, settings: Settings, size: u64) -> Self {
         let nexuses = Table::new();
         let session = nexuses.enter(entry("iqn.2026-01.example:first"));
+        Self::shared(SERIAL, geometry, settings, size, session, (nexuses, units::Table::new()))
+    }
+
+    /// A unit of the same target as others.
+    pub(super) fn shared(
+        serial: &str,
+        geometry: Geometry,
+        settings: Settings,
+        size: u64,
+        session: Handle,
+        (nexuses, units): (Arc<Table>, Arc<units::Table>),
+    ) -> Self {
         let block = geometry.block_size as usize;
-        let unit = Unit::new(Identity::from_serial(SERIAL), geometry, size, Arc::clone(&nexuses), settings)
+        let unit = Unit::new(Identity::from_serial(serial), geometry, size, Arc::clone(&nexuses), settings)
             .reached_through(Arc::new(crate::scsi::alua::Single::new(3)));
         let mut bench = Self {
-            unit,
+            unit: unit.joined(Arc::clone(&units)),
             nexuses,
+            units,
             session,
             block,
             size,
             written: BTreeMap::new(),
             fault: None,
             extents: None,
+            stored: Vec::new(),
+            saved: Vec::new(),
         };
         bench.fails(&[0; 6], super::sense::POWER_ON_OCCURRED);
         bench
@@ -180,8 +213,8 @@ impl Bench {
         };
         let mut step = self.unit.execute(cdb, nexus, data);
         for turn in 0.. {
-            // 8 MiB in pieces of 1 MiB, each read and written (ORWRITE), and the answer.
-            assert!(turn <= 17, "no end: {cdb:02x?}");
+            // 8 MiB in pieces of 1 MiB, each read and written (ORWRITE), and the answer; copies have lists of segments.
+            assert!(turn <= if cdb.first() == Some(&0x83) { 1000 } else { 17 }, "no end: {cdb:02x?}");
             match step {
                 Step::Done(reply) => {
                     ended.status = reply.status;
@@ -207,7 +240,7 @@ impl Bench {
                     return ended;
                 }
                 Step::Io { io, exclusive, then } => {
-                    assert!(!io.is_empty(), "nothing to wait for: {cdb:02x?}");
+                    assert!(!io.is_empty() || exclusive.is_some(), "nothing to wait for: {cdb:02x?}");
                     assert!(exclusive.is_none() || turn == 0, "asked for in mid-course: {cdb:02x?}");
                     ended.exclusive |= exclusive.is_some();
                     ended.io.extend(io.iter().map(describe));
@@ -219,7 +252,7 @@ impl Bench {
         unreachable!()
     }
 
-    fn carry_out(&mut self, io: Io, data: &mut Buffer) -> Finished {
+    pub(super) fn carry_out(&mut self, io: Io, data: &mut Buffer) -> Finished {
         if let Some(error) = self.fault.take() {
             return Finished { result: Err(error), buffer: None };
         }
@@ -266,7 +299,7 @@ impl Bench {
             }
             Io::Flush => {}
             Io::SetTargetPortGroups(wishes) => {
-                let ended = Arc::new(std::sync::Mutex::new(Err(crate::scsi::alua::Refusal::Failed)));
+                let ended = Arc::new(Mutex::new(Err(crate::scsi::alua::Refusal::Failed)));
                 let told = Arc::clone(&ended);
                 let source = self.unit.source().unwrap();
                 source.set(&wishes, Box::new(move |result| *told.lock().unwrap() = result));
@@ -274,12 +307,33 @@ impl Bench {
                     return Finished { result: Err(Error::Io(5)), buffer: None };
                 }
             }
+            Io::SaveReservations(save) => {
+                let stored = match self.stored.pop() {
+                    Some(stored) => stored,
+                    None => {
+                        self.saved = save.state.clone();
+                        Stored::Saved { number: save.expected + 1 }
+                    }
+                };
+                save.outcome.set(stored).unwrap();
+            }
+            Io::EndCommands(_) => {}
+            Io::Visit(away) => return self.visit(*away),
             Io::Allocation { offset, len, limit } => {
                 let truth = self.allocation(offset, len, limit);
                 outcome.extents = self.extents.take().unwrap_or(truth);
             }
         }
         Finished { result: Ok(outcome), buffer }
+    }
+
+    /// Another unit's answer, given at once.
+    fn visit(&self, away: Away) -> Finished {
+        let answer = Arc::<Answer>::default();
+        let completer = Completer::new(Arc::clone(&answer) as _, 0);
+        away.unit.door.visit(Visit { nexus: away.nexus, call: away.call, completer });
+        let completion = answer.0.lock().unwrap().take().expect("a visit was not answered");
+        Finished { result: completion.result, buffer: completion.buffer }
     }
 
     /// Block numbers of a range, which must be whole blocks within the disk.
@@ -342,7 +396,10 @@ fn describe(io: &Io) -> String {
         }
         Io::Flush => "flush".into(),
         Io::SetTargetPortGroups(wishes) => format!("set {} groups", wishes.len()),
+        Io::Visit(away) => format!("visit {} {:?}", away.unit.lun, away.nexus.id()),
         Io::Allocation { offset, len, .. } => format!("allocation {offset}+{len}"),
+        Io::SaveReservations(save) => format!("save {}", save.expected),
+        Io::EndCommands(commands) => format!("{:?} {}", commands.how, commands.nexuses.len()),
     }
 }
 

@@ -29,7 +29,7 @@ fn standard_data_says_what_the_unit_is() {
     let mut bench = Bench::new();
     let data = bench.reads(&inquiry(None, 255), 255);
     assert_eq!(data.len(), 96);
-    assert_eq!(data[..8], [0x00, 0x00, 0x06, 0x12, 91, 0x10, 0x00, 0x02]);
+    assert_eq!(data[..8], [0x00, 0x00, 0x06, 0x12, 91, 0x18, 0x00, 0x02]);
     assert_eq!(&data[8..36], b"LIO-ORG TCMU device     0002");
     assert_eq!(data[58..66], [0x00, 0xA0, 0x09, 0x60, 0x04, 0x60, 0x04, 0xC0]);
     let settings = Settings { removable: true, ..Settings::default() };
@@ -63,7 +63,7 @@ fn a_page_code_without_evpd_and_a_page_that_is_not_there_are_refused() {
 fn the_supported_pages_are_ascending_and_all_there() {
     let mut bench = Bench::new();
     let pages = page(&mut bench, 0x00)[4..].to_vec();
-    assert_eq!(pages, [0x00, 0x80, 0x83, 0x86, 0xB0, 0xB1, 0xB2]);
+    assert_eq!(pages, [0x00, 0x80, 0x83, 0x86, 0x8F, 0xB0, 0xB1, 0xB2]);
     for code in pages {
         page(&mut bench, code);
     }

@@ -6,6 +6,7 @@ mod absent;
 mod alua;
 mod capacity;
 mod compare;
+mod copy;
 mod faults;
 mod gate;
 mod inquiry;

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rbdgate::cluster::reservations;
 use rbdgate::disk::Disk;
 use rbdgate::disk::memory::Memory;
 use rbdgate::lane::{self, Lane};
@@ -107,8 +108,14 @@ impl Bench {
             let (producer, consumer) = ring::create::<Ticket>(&setup.options, &pool).unwrap();
             let port = Port::new(producer, setup.qfull_timeout);
             let unit = Unit::well_known(Arc::clone(&nexuses));
-            let parts =
-                lane::Parts { name: "well known".into(), consumer, unit, disk: None, producer: port.clone() };
+            let parts = lane::Parts {
+                name: "well known".into(),
+                consumer,
+                unit,
+                disk: None,
+                reservations: reservations::Memory::new(),
+                producer: port.clone(),
+            };
             let lane = lane::start(&reactors.all()[0], parts);
             port.connect_lane(lane.doorbell());
             lanes.push(lane);
@@ -190,7 +197,8 @@ fn parts(
         }
         _ => Unit::absent(Arc::clone(nexuses)),
     };
-    lane::Parts { name: format!("{number:?}"), consumer, unit, disk, producer }
+    let reservations = reservations::Memory::new();
+    lane::Parts { name: format!("{number:?}"), consumer, unit, disk, reservations, producer }
 }
 
 /// Waits, generously, for something to come true.

@@ -1,0 +1,61 @@
+//! The Third-party Copy page (VPD 8Fh; SPC-4): what of third-party copy there is here.
+
+use ring::Nexus;
+
+use super::limits;
+use super::list::{BLOCK_TO_BLOCK, IDENTIFICATION, SELF};
+use crate::scsi::device::Device;
+use crate::scsi::opcode;
+
+/// The page's contents behind its header: descriptors in order of their types.
+pub(in crate::scsi) fn third_party_copy(device: &Device, _: Nexus) -> Vec<u8> {
+    let mut page = Vec::new();
+    descriptor(&mut page, 0x0001, &supported_commands(device));
+    descriptor(&mut page, 0x0004, &parameter_data());
+    descriptor(&mut page, 0x0008, &[2, BLOCK_TO_BLOCK, IDENTIFICATION]);
+    let [high, low] = SELF.to_be_bytes();
+    descriptor(&mut page, 0x000C, &[0, 2, high, low]);
+    descriptor(&mut page, 0x8001, &general_copy_operations(device));
+    page
+}
+
+/// Type, length, contents, and zeros up to a multiple of four bytes.
+fn descriptor(page: &mut Vec<u8>, kind: u16, contents: &[u8]) {
+    let len = contents.len().next_multiple_of(4);
+    page.extend_from_slice(&kind.to_be_bytes());
+    page.extend_from_slice(&(len as u16).to_be_bytes());
+    page.extend_from_slice(contents);
+    page.resize(page.len() + len - contents.len(), 0);
+}
+
+/// Supported Commands: EXTENDED COPY and RECEIVE COPY RESULTS with their service actions, as the opcode table has them.
+fn supported_commands(device: &Device) -> Vec<u8> {
+    let mut list = Vec::new();
+    for code in [0x83, 0x84] {
+        let rows = opcode::rows_of(code).iter().filter(|row| device.offers(row));
+        let actions: Vec<u8> = rows.filter_map(|row| row.service_action).map(|action| action as u8).collect();
+        list.extend_from_slice(&[code, actions.len() as u8]);
+        list.extend_from_slice(&actions);
+    }
+    list.insert(0, list.len() as u8);
+    list
+}
+
+/// Parameter Data: limits of one parameter list.
+fn parameter_data() -> Vec<u8> {
+    let mut data = vec![0; 28];
+    data[4..6].copy_from_slice(&(limits::TARGETS as u16).to_be_bytes());
+    data[6..8].copy_from_slice(&(limits::SEGMENTS as u16).to_be_bytes());
+    data[8..12].copy_from_slice(&(limits::LIST as u32).to_be_bytes());
+    data
+}
+
+/// General Copy Operations.
+fn general_copy_operations(device: &Device) -> Vec<u8> {
+    let mut data = vec![0; 32];
+    data[..4].copy_from_slice(&u32::from(limits::CONCURRENT).to_be_bytes());
+    data[4..8].copy_from_slice(&u32::from(limits::CONCURRENT).to_be_bytes());
+    data[8..12].copy_from_slice(&limits::SEGMENT.to_be_bytes());
+    data[12] = device.block_size().trailing_zeros() as u8;
+    data
+}

@@ -1,0 +1,239 @@
+//! A copy under way: pieces are read and then written, a few at a time.
+//!
+//! A step holds the writes of what the step before has read, and the reads of what comes next, so that source and
+//! destination work at the same time. All pieces of a segment are on the medium before the next segment is read, which may
+//! lie where this one has written. Between steps the command can be aborted; then nothing further is started.
+
+use std::sync::Arc;
+
+use ring::Nexus;
+use smallvec::SmallVec;
+
+use super::limits;
+use super::list::{self, LONGEST};
+use super::plan::{self, End, Move};
+use super::record::{Refused, Running, Status};
+use crate::disk::Error;
+use crate::scsi::cdb::Request;
+use crate::scsi::device::{Answer, Device, Then, good};
+use crate::scsi::fault::{self, Access};
+use crate::scsi::sense::{self, Sense};
+use crate::scsi::step::{Away, Finished, Io, Memory, Reply, Step, status};
+use crate::units::{Call, Loan};
+
+/// EXTENDED COPY(LID1).
+pub(in crate::scsi) fn extended_copy(device: &mut Device, request: &Request<'_>) -> Answer {
+    let claimed = request.cdb.u32(10) as usize;
+    // SPC-4: no parameter list is no error.
+    if claimed == 0 {
+        return good(0);
+    }
+    let list = list::parse(&request.parameter_list(claimed, LONGEST), claimed)?;
+    let moves = plan::resolve(device, request.nexus, &list)?;
+    let record = match list.id {
+        Some(id) => device.copies.open(&device.nexuses, request.nexus, id.into()),
+        None => Ok(Running(Arc::default())),
+    };
+    match record {
+        Ok(record) => start(device, request.nexus, moves, record, claimed),
+        Err(Refused::Sense(sense)) => Err(sense),
+        Err(Refused::Busy) => busy(),
+    }
+}
+
+/// BUSY: as many copies as there may be are under way.
+fn busy() -> Answer {
+    Ok(Step::Done(Reply { status: status::BUSY, ..Reply::good(None) }))
+}
+
+/// Begins to copy.
+pub(super) fn start(
+    device: &Device,
+    nexus: Nexus,
+    moves: Vec<Move>,
+    record: Running,
+    transfer: usize,
+) -> Answer {
+    let total = moves.iter().fold(0_u64, |total, next| total.saturating_add(next.len));
+    let wanted = total.clamp(1, limits::WINDOW).next_multiple_of(limits::SMALLEST);
+    let Some(loan) = device.units.borrow(wanted, limits::SMALLEST) else { return busy() };
+    let copying = Copying {
+        nexus,
+        moves,
+        current: 0,
+        begun: 0,
+        flying: SmallVec::new(),
+        spare: Vec::new(),
+        loan,
+        record,
+        transfer,
+    };
+    Box::new(copying).proceed(device, SmallVec::new())
+}
+
+/// Where a copy stands.
+#[derive(Debug)]
+pub(in crate::scsi) struct Copying {
+    nexus: Nexus,
+    moves: Vec<Move>,
+    /// The move in hand.
+    current: usize,
+    /// Bytes of it that have been read, or are being.
+    begun: u64,
+    /// The operations of the running step, in their order.
+    flying: SmallVec<[Flying; 8]>,
+    /// Buffers that have come back from writes.
+    spare: Vec<Vec<u8>>,
+    loan: Loan,
+    record: Running,
+    /// Bytes of data-out that the CDB calls for.
+    transfer: usize,
+}
+
+/// One operation.
+#[derive(Clone, Copy, Debug)]
+struct Flying {
+    writes: bool,
+    /// Where in the move.
+    at: u64,
+    len: u64,
+}
+
+/// Pieces that have been read, each with its place in the move.
+type Pieces = SmallVec<[(u64, Vec<u8>); 4]>;
+
+impl Copying {
+    pub(in crate::scsi) fn resume(mut self: Box<Self>, device: &Device, results: &mut [Finished]) -> Answer {
+        match self.collect(results) {
+            Ok(pieces) => self.proceed(device, pieces),
+            Err(sense) => {
+                self.record.0.change(|progress| {
+                    progress.status = Status::Failed;
+                    progress.failure = Some(sense);
+                });
+                Err(sense)
+            }
+        }
+    }
+
+    /// Takes the results in: what was read, and the first failure.
+    fn collect(&mut self, results: &mut [Finished]) -> Result<Pieces, Sense> {
+        let mut pieces = Pieces::new();
+        let mut failed = None;
+        for (flying, finished) in std::mem::take(&mut self.flying).into_iter().zip(results) {
+            let buffer = finished.buffer.take();
+            match (&finished.result, flying.writes) {
+                (Err(error), _) => {
+                    failed = failed.or_else(|| Some(self.failure(error, flying.writes)));
+                }
+                (Ok(_), true) => {
+                    self.record.0.change(|progress| progress.bytes += flying.len);
+                    self.spare.extend(buffer);
+                }
+                (Ok(_), false) => pieces.push((flying.at, buffer.ok_or(sense::INTERNAL_TARGET_FAILURE)?)),
+            }
+        }
+        failed.map_or(Ok(pieces), Err)
+    }
+
+    /// An operation's failure as the copy's.
+    fn failure(&self, error: &Error, writes: bool) -> Sense {
+        let Some(current) = self.moves.get(self.current) else { return sense::INTERNAL_TARGET_FAILURE };
+        let end = if writes { &current.destination } else { &current.source };
+        let access = if writes { Access::Write } else { Access::Read };
+        match (error, end) {
+            // What VMware pauses a virtual machine on must not hide behind a failed copy.
+            (Error::NoSpace, _) | (Error::Fenced | Error::NotReady, End::Own) => fault::sense(error, access),
+            (Error::NotReady, End::Other(_)) => {
+                sense::COPY_TARGET_DEVICE_NOT_REACHABLE.at_segment(self.current as u16)
+            }
+            _ => sense::THIRD_PARTY_DEVICE_FAILURE.at_segment(self.current as u16),
+        }
+    }
+
+    /// The next step: `pieces` are written and others read; the next segment; or the end.
+    fn proceed(mut self: Box<Self>, device: &Device, pieces: Pieces) -> Answer {
+        let mut io = SmallVec::new();
+        let slots = (self.loan.bytes() / limits::PIECE).max(1) as usize;
+        let free = slots.saturating_sub(pieces.len());
+        for (at, bytes) in pieces {
+            self.write(device, at, bytes, &mut io);
+        }
+        while let Some(current) = self.moves.get(self.current) {
+            let piece = self.piece(current.block);
+            let left = (current.len - self.begun).div_ceil(piece);
+            // With more to do than memory for it, one half is read while the other is written.
+            let reads = if io.is_empty() && left > slots as u64 { slots.div_ceil(2) } else { free };
+            for _ in 0..reads {
+                self.read(piece, &mut io);
+            }
+            if !io.is_empty() {
+                return Ok(Step::Io { io, exclusive: None, then: Then::Copy(self) });
+            }
+            self.current += 1;
+            self.begun = 0;
+            self.record.0.change(|progress| progress.segments += 1);
+        }
+        self.record.0.change(|progress| progress.status = Status::Good);
+        good(self.transfer)
+    }
+
+    /// How long pieces are: whole blocks, within what is lent.
+    fn piece(&self, block: u64) -> u64 {
+        let longest = self.loan.bytes().min(limits::PIECE);
+        (longest / block).max(1) * block
+    }
+
+    /// Reads the next piece of the move in hand, if there is one.
+    fn read(&mut self, piece: u64, io: &mut SmallVec<[Io; 1]>) {
+        let Some(current) = self.moves.get(self.current) else { return };
+        let len = piece.min(current.len - self.begun);
+        if len == 0 {
+            return;
+        }
+        let at = if current.backward() { current.len - self.begun - len } else { self.begun };
+        self.begun += len;
+        self.flying.push(Flying { writes: false, at, len });
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        buffer.resize(len as usize, 0);
+        let offset = current.from + at;
+        io.push(match &current.source {
+            End::Own => Io::Read { offset, into: Memory::Owned(buffer) },
+            End::Other(unit) => Io::Visit(Box::new(Away {
+                unit: Arc::clone(unit),
+                nexus: self.nexus,
+                call: Call::Read { offset, buffer },
+            })),
+        });
+    }
+
+    /// Writes a piece of the move in hand.
+    fn write(&mut self, device: &Device, at: u64, buffer: Vec<u8>, io: &mut SmallVec<[Io; 1]>) {
+        let Some(current) = self.moves.get(self.current) else { return };
+        self.flying.push(Flying { writes: true, at, len: buffer.len() as u64 });
+        let offset = current.to + at;
+        io.push(match &current.destination {
+            End::Own => store(device, offset, buffer),
+            End::Other(unit) => Io::Visit(Box::new(Away {
+                unit: Arc::clone(unit),
+                nexus: self.nexus,
+                call: Call::Write { offset, buffer },
+            })),
+        });
+    }
+}
+
+/// How copied bytes reach a unit's disk. Zeros on a thin disk stay a hole; a write that must be stable is written.
+pub(in crate::scsi) fn store(device: &Device, offset: u64, buffer: Vec<u8>) -> Io {
+    let fua = device.write_through();
+    let len = buffer.len() as u64;
+    if device.geometry.provisioning.is_some() && !fua && zeros(&buffer) {
+        return Io::WriteZeroes { offset, len, deallocate: true };
+    }
+    Io::Write { offset, from: Memory::Owned(buffer), fua }
+}
+
+fn zeros(bytes: &[u8]) -> bool {
+    const ZEROS: [u8; 4096] = [0; 4096];
+    bytes.chunks(ZEROS.len()).all(|part| ZEROS.starts_with(part))
+}
