@@ -173,7 +173,10 @@ fn ceph_a_read_only_disk_refuses_writes_and_takes_no_lock() {
     let owner = open(&spec(&name, Some(MIB))).unwrap();
     let mut owner = Bench::over(owner);
     owner.write(0, &[7; 512]).unwrap();
-    let mut reader = Bench::over(open(&Spec { read_only: true, ..spec(&name, None) }).unwrap());
+    let reader = open(&Spec { read_only: true, ..spec(&name, None) }).unwrap();
+    // SBC-3: a write-protected unit is no less thin; an UNMAP there is DATA PROTECT, not an unknown command.
+    assert!(reader.geometry().provisioning.is_some());
+    let mut reader = Bench::over(reader);
     assert_eq!(reader.read(0, 512).unwrap(), vec![7; 512]);
     assert_eq!(reader.write(0, &[8; 512]), Err(Error::ReadOnly));
     assert_eq!(reader.run(Request::Discard { offset: 0, len: 512 }).unwrap_err(), Error::ReadOnly);

@@ -56,6 +56,7 @@ fn unit(settings: u8) -> (Unit, rbdgate::nexus::Handle, u64) {
         provisioning: (settings & 4 == 0).then_some(thin),
         read_only: false,
         volatile_cache: settings & 8 == 0,
+        atomic_write: Some(AtomicWrite { max: 65536, granularity: 4096, alignment: 4096 }),
     };
     let settings = Settings { removable: settings & 16 != 0, ..Settings::default() };
     let unit = Unit::new(Identity::from_serial("fuzz"), geometry, SIZE, nexuses, settings);
@@ -103,7 +104,7 @@ fn carry_out(io: Io, data: &Buffer<'_>, block: u64, fails: bool) -> Finished {
             whole(offset, compare.len() as u64);
             None
         }
-        Io::Flush | Io::EndCommands(_) | Io::SetTargetPortGroups(_) => None,
+        Io::Flush | Io::Usage | Io::Note(_) | Io::Background | Io::EndCommands(_) | Io::SetTargetPortGroups(_) => None,
         Io::Visit(away) => return Finished { result: Err(Error::NotReady), buffer: Some(away.call.into_buffer()) },
         Io::SaveReservations(save) => {
             assert!(save.state.len() <= 1 << 20);

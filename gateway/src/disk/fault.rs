@@ -202,6 +202,10 @@ impl Disk for Fault {
         }
     }
 
+    fn note(&self) -> Option<Vec<u8>> {
+        self.inner.note()
+    }
+
     fn on_resize(&self, listener: Box<dyn Fn(u64) + Send + Sync>) {
         self.inner.on_resize(listener);
     }

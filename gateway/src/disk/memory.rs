@@ -14,7 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::gate::Gate;
 use super::request::append_extent;
-use super::{AllocationExtent, Buffer, Disk, Error, Geometry, Operation, Outcome, Provisioning, Request};
+use super::{
+    AllocationExtent, AtomicWrite, Buffer, Disk, Error, Geometry, Operation, Outcome, Provisioning, Request,
+    Usage,
+};
 
 /// Bytes of a chunk; also the unmap granularity.
 pub const CHUNK: usize = 64 * 1024;
@@ -47,6 +50,8 @@ impl Memory {
             provisioning: Some(Provisioning { granularity: CHUNK as u64, alignment: 0, reads_zero: true }),
             read_only: false,
             volatile_cache: false,
+            // A crash leaves nothing that could be half of something.
+            atomic_write: Some(AtomicWrite { max: 8 << 20, granularity: 512, alignment: 512 }),
         };
         Self::with_geometry(size, geometry)
     }
@@ -104,8 +109,15 @@ impl Memory {
             }
             Request::Flush => {}
             Request::Allocation { offset, len, limit } => {
-                return Ok(Outcome { extents: self.allocation(*offset, *len, *limit) });
+                let extents = self.allocation(*offset, *len, *limit);
+                return Ok(Outcome { extents, ..Outcome::default() });
             }
+            Request::Usage => {
+                let usage = Usage { used: Some(self.resident()), ..Usage::default() };
+                return Ok(Outcome { usage: Some(Box::new(usage)), ..Outcome::default() });
+            }
+            // Nothing here outlives the process.
+            Request::Note { .. } => return Err(Error::Unsupported),
         }
         Ok(Outcome::default())
     }

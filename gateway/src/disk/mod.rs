@@ -124,6 +124,15 @@ pub enum Request {
         /// At most this many extents are wanted.
         limit: usize,
     },
+    /// How much of its pool the disk takes, and what is left. Answered with [`Outcome::usage`].
+    Usage,
+    /// Keep these few bytes with the disk, on stable storage, until the next note; `None` forgets them. They say what must
+    /// be finished before anybody reads the disk again, and are [`Disk::note`] when it is opened next. A store that does
+    /// not outlive the process answers [`Error::Unsupported`].
+    Note {
+        /// The bytes.
+        note: Option<Vec<u8>>,
+    },
 }
 
 /// A stretch of a disk that is allocated or not.
@@ -140,6 +149,20 @@ pub struct AllocationExtent {
 pub struct Outcome {
     /// For [`Request::Allocation`]: contiguous extents from the offset on, in order.
     pub extents: Vec<AllocationExtent>,
+    /// For [`Request::Usage`].
+    pub usage: Option<Box<Usage>>,
+}
+
+/// What a thin disk takes of its pool or file system; `None` for what the store does not know, or only after a long look.
+/// Bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Taken by this disk.
+    pub used: Option<u64>,
+    /// Free in the pool, for this disk and all others.
+    pub available: Option<u64>,
+    /// The pool's size.
+    pub pool: Option<u64>,
 }
 
 /// Why an operation failed. `scsi::fault` turns each into sense data.
@@ -207,6 +230,11 @@ impl Completer {
         self.tag
     }
 
+    /// Gives the right up: somebody else completes the operation, or has.
+    pub(crate) fn forget(mut self) {
+        self.queue = None;
+    }
+
     /// Completes the operation; `buffer` is the request's [`Buffer::Owned`], if it had one.
     pub fn complete(mut self, result: Result<Outcome, Error>, buffer: Option<Vec<u8>>) {
         if let Some(queue) = self.queue.take() {
@@ -255,6 +283,19 @@ pub struct Geometry {
     pub read_only: bool,
     /// Completed writes may be lost before a flush (WCE=1).
     pub volatile_cache: bool,
+    /// Which [`Request::Write`] is stored whole or not at all, whatever fails meanwhile; `None`: none.
+    pub atomic_write: Option<AtomicWrite>,
+}
+
+/// What a store promises of a write that is not to be torn by a crash or a power failure. Bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtomicWrite {
+    /// The longest such write.
+    pub max: u64,
+    /// Its length is a multiple of this.
+    pub granularity: u64,
+    /// It begins at a multiple of this.
+    pub alignment: u64,
 }
 
 /// How a thin store gives space back. Bytes.
@@ -275,6 +316,11 @@ pub trait Disk: Send + Sync + 'static {
 
     /// Size now, bytes; a multiple of the block size.
     fn size(&self) -> u64;
+
+    /// What [`Request::Note`] has left, when the disk was opened.
+    fn note(&self) -> Option<Vec<u8>> {
+        None
+    }
 
     /// Starts one operation. See the module's contract.
     fn submit(&self, operation: Operation);

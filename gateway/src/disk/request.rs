@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::{AllocationExtent, Buffer, Error, Geometry, Request};
 
 impl Request {
-    /// The bytes of the disk that the request touches, as offset and length; `None` for a flush.
+    /// The bytes of the disk that the request touches, as offset and length; `None` for one that is not about a range.
     pub(crate) fn span(&self) -> Option<(u64, u64)> {
         match self {
             Self::Read { offset, buffer } | Self::Write { offset, buffer, .. } => {
@@ -18,13 +18,13 @@ impl Request {
             | Self::Discard { offset, len }
             | Self::Allocation { offset, len, .. } => Some((*offset, *len)),
             Self::CompareAndWrite { offset, compare, .. } => Some((*offset, compare.len() as u64)),
-            Self::Flush => None,
+            Self::Flush | Self::Usage | Self::Note { .. } => None,
         }
     }
 
     /// True when the request may change the disk.
     pub(crate) fn writes(&self) -> bool {
-        !matches!(self, Self::Read { .. } | Self::Flush | Self::Allocation { .. })
+        !matches!(self, Self::Read { .. } | Self::Flush | Self::Allocation { .. } | Self::Usage)
     }
 
     /// The gateway's own memory, to go back with the completion.
@@ -96,6 +96,7 @@ mod tests {
             provisioning: None,
             read_only,
             volatile_cache: false,
+            atomic_write: None,
         }
     }
 

@@ -17,6 +17,7 @@
 //! READ and WRITE is never copied; an error stays with its LUN, a corrupt ring included.
 
 mod access;
+mod background;
 mod inbox;
 mod inflight;
 mod pump;
@@ -26,6 +27,7 @@ mod stats;
 mod sync;
 mod tasks;
 mod visit;
+mod wreck;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -76,6 +78,8 @@ struct Shared {
     stopping: AtomicBool,
     /// The disk's new size, or [`UNCHANGED`].
     resized: AtomicU64,
+    /// TAS of the unit's control mode page, for whoever ends commands that are not in the ring yet.
+    task_aborted_status: Arc<AtomicBool>,
     /// The access states of the target ports have changed.
     access_changed: AtomicBool,
     /// Another gateway has changed the reservations, to this; `news` says so without a lock.
@@ -87,6 +91,11 @@ struct Shared {
 /// No disk has this size: it is no multiple of a block.
 const UNCHANGED: u64 = u64::MAX;
 
+/// Whether the lane has been told to stop.
+fn stopping(shared: &Shared) -> bool {
+    shared.stopping.load(Ordering::Acquire)
+}
+
 /// Starts a lane on a reactor.
 ///
 /// The disk's resize listener and the unit's listener for access states are taken. The task must have ended (see [`Lane::stop`]) before the reactors are shut down.
@@ -97,6 +106,7 @@ pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
         figures: Figures::default(),
         stopping: AtomicBool::new(false),
         resized: AtomicU64::new(UNCHANGED),
+        task_aborted_status: Arc::new(AtomicBool::new(true)),
         // Looked at once at the start: they may have changed since the unit was made.
         access_changed: AtomicBool::new(true),
         changed: Mutex::default(),
@@ -143,6 +153,11 @@ impl Lane {
     /// Where other LUNs' commands leave requests for this one.
     pub fn door(&self) -> Arc<dyn Door> {
         Arc::clone(&self.shared) as _
+    }
+
+    /// Whether a command that another nexus has ended is answered TASK ABORTED (SAM-5, TAS), as it is now and will be.
+    pub fn task_aborted_status(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.shared.task_aborted_status)
     }
 
     /// The lane's figures.

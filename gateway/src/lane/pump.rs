@@ -11,8 +11,9 @@ use std::time::Instant;
 use ring::{Command, Consumer, Doorbell, Entry, Kick, NextError, Response, Segments};
 use smallvec::SmallVec;
 
+use super::background::{OWN, Own};
 use super::inflight::{Flight, Inflight, MOST_OPERATIONS, Moved, unfinished};
-use super::ranges::{Claim, Ranges};
+use super::ranges::{Claim, Kind, Ranges};
 use super::reservations::Waits;
 use super::visit::Guests;
 use super::{Parts, Shared, UNCHANGED};
@@ -22,35 +23,39 @@ use crate::scsi::opcode::{self, Class};
 use crate::scsi::{Continuation, Data, DataIn, Direction, Io, Memory, Reply, Step, Unit};
 
 /// Commands taken in one turn, so that lanes of one reactor share it.
-const BATCH: usize = 64;
+pub(super) const BATCH: usize = 64;
 
 /// SAM-5 5.3.1.
-const TASK_ABORTED: u8 = 0x40;
+pub(super) const TASK_ABORTED: u8 = 0x40;
 
 pub(super) type Work = SmallVec<[Io; 1]>;
 
 /// The task's state.
 pub(super) struct Pump {
     pub(super) name: String,
-    consumer: Consumer,
+    pub(super) consumer: Consumer,
     pub(super) unit: Unit,
     pub(super) disk: Option<Arc<dyn Disk>>,
     pub(super) reservations: Arc<dyn Store>,
     producer: Arc<dyn Doorbell>,
     pub(super) shared: Arc<Shared>,
-    queue: Arc<dyn CompletionQueue>,
+    pub(super) queue: Arc<dyn CompletionQueue>,
     pub(super) inflight: Inflight,
     pub(super) ranges: Ranges<Work>,
     /// Steps that wait for other commands.
     pub(super) waits: Waits,
     /// Waiting steps are being started: what ends meanwhile must not begin with that anew, one level deeper each time.
     starting: bool,
+    /// What the unit does without a command.
+    pub(super) own: Own,
     pub(super) guests: Guests,
     /// Finished operations being filed; kept for its memory.
-    batch: Vec<Completion>,
-    now: Instant,
+    pub(super) batch: Vec<Completion>,
+    pub(super) now: Instant,
     /// Nothing more is taken from the ring: it is corrupt, or the lane stops.
     pub(super) closed: bool,
+    /// A turn has panicked, see [`super::wreck`].
+    pub(super) wrecked: bool,
 }
 
 /// A command's buffer as the engine sees it.
@@ -96,10 +101,12 @@ impl Pump {
             ranges: Ranges::new(),
             waits: Waits::default(),
             starting: false,
+            own: Own::default(),
             guests: Guests::default(),
             batch: Vec::new(),
             now: Instant::now(),
             closed: false,
+            wrecked: false,
         }
     }
 
@@ -107,17 +114,21 @@ impl Pump {
     pub(super) async fn run(mut self) {
         loop {
             std::future::poll_fn(|context| self.shared.bell.poll_rung(context)).await;
-            while self.turn() {
+            while self.turn_or_wreck() {
                 tokio::task::yield_now().await;
             }
-            if self.closed && self.consumer.outstanding() == 0 && self.guests.is_empty() {
+            if (self.closed || self.wrecked)
+                && self.consumer.outstanding() == 0
+                && self.guests.is_empty()
+                && !self.own.at_work()
+            {
                 return;
             }
         }
     }
 
     /// One turn; true when there is more to do at once.
-    fn turn(&mut self) -> bool {
+    pub(super) fn turn(&mut self) -> bool {
         self.now = Instant::now();
         let size = self.shared.resized.swap(UNCHANGED, Ordering::AcqRel);
         if size != UNCHANGED {
@@ -132,16 +143,22 @@ impl Pump {
         let finished = self.finish();
         let visited = self.receive();
         let more = self.take();
+        self.go_on();
         self.publish();
         finished || visited || more
     }
 
     /// Files what the disk has finished; true when there was something.
     fn finish(&mut self) -> bool {
-        let mut batch = std::mem::take(&mut self.batch);
-        self.shared.finished.take(&mut batch);
-        let any = !batch.is_empty();
-        for completion in batch.drain(..) {
+        self.shared.finished.take(&mut self.batch);
+        let any = !self.batch.is_empty();
+        // Taken from its end: what a panic leaves is then still there, to be filed by whoever clears up.
+        self.batch.reverse();
+        while let Some(completion) = self.batch.pop() {
+            if completion.tag & 0xffff == OWN as u64 {
+                self.file_own(completion);
+                continue;
+            }
             match self.inflight.file(completion) {
                 Ok(Some(place)) => self.end_step(place),
                 Ok(None) => {}
@@ -151,7 +168,6 @@ impl Pump {
                 }
             }
         }
-        self.batch = batch;
         any
     }
 
@@ -185,7 +201,11 @@ impl Pump {
     }
 
     /// Publishes the turn's answers and figures.
-    fn publish(&mut self) {
+    pub(super) fn publish(&mut self) {
+        let task_aborted_status = self.unit.task_aborted_status();
+        if self.shared.task_aborted_status.load(Ordering::Relaxed) != task_aborted_status {
+            self.shared.task_aborted_status.store(task_aborted_status, Ordering::Relaxed);
+        }
         self.shared.figures.in_flight.set(self.inflight.len() as u64);
         self.shared.figures.held_back.set(self.ranges.waiting() as u64);
         if self.consumer.commit() == Kick::Needed {
@@ -215,14 +235,16 @@ impl Pump {
         }
     }
 
-    /// Launches a step, or lets it wait for its range.
+    /// Launches a step, or lets it wait for its range. A range that is wanted alone by a step that writes at once is sealed:
+    /// what is written in one piece is not read in halves.
     fn claim(&mut self, place: usize, io: Work, exclusive: Option<Range<u64>>, then: Continuation) {
         let Some(flight) = self.inflight.get(place) else { return };
         flight.then = Some(then);
-        let span = written(&io);
+        let span = touched(&io);
         let claim = match (exclusive, &span) {
-            (Some(range), _) => Claim { range, exclusive: true },
-            (None, Some(range)) if !self.ranges.idle() => Claim { range: range.clone(), exclusive: false },
+            (Some(range), Some(Claim { kind: Kind::Write, .. })) => Claim { range, kind: Kind::Sealed },
+            (Some(range), _) => Claim { range, kind: Kind::Exclusive },
+            (None, Some(span)) if !self.ranges.idle() => span.clone(),
             (None, _) => return self.launch(place, io, span),
         };
         let spans = self.inflight.spans().chain(self.guests.spans());
@@ -232,7 +254,7 @@ impl Pump {
     }
 
     /// Hands the operations of a step to the disk.
-    fn launch(&mut self, place: usize, io: Work, span: Option<Range<u64>>) {
+    fn launch(&mut self, place: usize, io: Work, span: Option<Claim>) {
         let Some(flight) = self.inflight.get(place) else { return };
         flight.span = span;
         flight.pending = io.len();
@@ -243,9 +265,12 @@ impl Pump {
         }
         let segments = flight.command.data().clone();
         let payload = is_payload(flight.command.cdb());
-        for (ordinal, io) in io.into_iter().enumerate() {
-            let completer = Completer::new(Arc::clone(&self.queue), self.inflight.tag(place, ordinal));
-            let request = match io {
+        // All at once: those that a panic leaves complete their operations when they are dropped.
+        let completers: SmallVec<[Completer; 1]> = (0..io.len())
+            .map(|ordinal| Completer::new(Arc::clone(&self.queue), self.inflight.tag(place, ordinal)))
+            .collect();
+        for (io, completer) in io.into_iter().zip(completers) {
+            let io = match io {
                 Io::SaveReservations(save) => {
                     self.save_reservations(*save, completer);
                     continue;
@@ -262,7 +287,11 @@ impl Pump {
                     Self::call(*away, completer);
                     continue;
                 }
-                io => self.request(place, io, &segments, payload),
+                io => io,
+            };
+            let Some(request) = self.request(place, io, &segments, payload) else {
+                self.own.wait(completer);
+                continue;
             };
             match &self.disk {
                 Some(disk) => disk.submit(Operation { request, completer }),
@@ -271,8 +300,14 @@ impl Pump {
         }
     }
 
-    /// The engine's operation as the disk's request.
-    fn request(&mut self, place: usize, io: Io, segments: &Segments, payload: bool) -> Request {
+    /// The engine's operation as the disk's request; `None` when it is not the disk's.
+    pub(super) fn request(
+        &mut self,
+        place: usize,
+        io: Io,
+        segments: &Segments,
+        payload: bool,
+    ) -> Option<Request> {
         let mut moved = Moved::default();
         let buffer = |memory: Memory, moved: &mut u64| match memory {
             Memory::Command { offset, len } => {
@@ -298,20 +333,24 @@ impl Pump {
             }
             Io::Flush => Request::Flush,
             Io::Allocation { offset, len, limit } => Request::Allocation { offset, len, limit },
-            // None of the disk's business, and seen to before it comes here.
-            Io::SaveReservations(_) | Io::EndCommands(_) | Io::Visit(_) | Io::SetTargetPortGroups(_) => {
-                Request::Flush
-            }
+            Io::Usage => Request::Usage,
+            Io::Note(note) => Request::Note { note },
+            // Not the disk's, and seen to before: left at a door, waiting for the unit or for other commands.
+            Io::Visit(_)
+            | Io::Background
+            | Io::SetTargetPortGroups(_)
+            | Io::SaveReservations(_)
+            | Io::EndCommands(_) => return None,
         };
         if let Some(flight) = self.inflight.get(place) {
             flight.moved.read += moved.read;
             flight.moved.written += moved.written;
         }
-        request
+        Some(request)
     }
 
     /// The disk has nothing of this command any more: the engine goes on, unless the command was aborted.
-    fn end_step(&mut self, place: usize) {
+    pub(super) fn end_step(&mut self, place: usize) {
         let Some(flight) = self.inflight.get(place) else { return };
         flight.span = None;
         let aborted = flight.aborted;
@@ -344,7 +383,7 @@ impl Pump {
         if let Some(flight) = self.inflight.remove(place) {
             self.ranges.release(place);
             if let Some(then) = &flight.then {
-                self.unit.abandoned(then);
+                self.unit.command_aborted(then);
             }
             self.waits.ended(place);
             self.shared.figures.aborted.add(1);
@@ -366,7 +405,11 @@ impl Pump {
         while self.ranges.waiting() > 0 {
             let spans = || self.inflight.spans().chain(self.guests.spans());
             let Some((place, _, io)) = self.ranges.next_admitted(spans) else { break };
-            let span = written(&io);
+            if place == OWN {
+                self.launch_own(io);
+                continue;
+            }
+            let span = touched(&io);
             if let Some((io, span)) = self.launch_if_guest(place, io, span) {
                 self.launch(place, io, span);
             }
@@ -374,7 +417,7 @@ impl Pump {
         self.starting = false;
     }
 
-    fn answer(&mut self, command: Command, reply: Reply, taken: Instant, moved: Moved) {
+    pub(super) fn answer(&mut self, command: Command, reply: Reply, taken: Instant, moved: Moved) {
         let Reply { status, sense, data_in, mut transfer } = reply;
         let class = opcode::class(command.cdb());
         let figures = &self.shared.figures;
@@ -408,27 +451,30 @@ fn is_payload(cdb: &[u8]) -> bool {
     matches!(cdb.first(), Some(0x08 | 0x28 | 0x88 | 0xa8 | 0x0a | 0x2a | 0x8a | 0xaa))
 }
 
-/// What a step writes: the smallest range that holds all of it.
-pub(super) fn written(io: &[Io]) -> Option<Range<u64>> {
-    io.iter().filter_map(write_range).reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
+/// What a step reads or writes: the smallest range that holds all of it.
+pub(super) fn touched(io: &[Io]) -> Option<Claim> {
+    let range = io.iter().filter_map(range_of).reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))?;
+    let reads = io.iter().all(|io| matches!(io, Io::Read { .. }));
+    Some(Claim { range, kind: if reads { Kind::Read } else { Kind::Write } })
 }
 
-fn write_range(io: &Io) -> Option<Range<u64>> {
+fn range_of(io: &Io) -> Option<Range<u64>> {
+    let length = |memory: &Memory| match memory {
+        Memory::Command { len, .. } => *len as u64,
+        Memory::Owned(bytes) => bytes.len() as u64,
+    };
     let (offset, len) = match io {
-        Io::Write { offset, from, .. } => {
-            let len = match from {
-                Memory::Command { len, .. } => *len,
-                Memory::Owned(bytes) => bytes.len(),
-            };
-            (*offset, len as u64)
-        }
+        Io::Read { offset, into } => (*offset, length(into)),
+        Io::Write { offset, from, .. } => (*offset, length(from)),
         Io::WriteSame { offset, len, .. }
         | Io::WriteZeroes { offset, len, .. }
         | Io::Discard { offset, len } => (*offset, *len),
         Io::CompareAndWrite { offset, compare, .. } => (*offset, compare.len() as u64),
-        Io::Read { .. }
-        | Io::Flush
+        Io::Flush
         | Io::Allocation { .. }
+        | Io::Usage
+        | Io::Note(_)
+        | Io::Background
         | Io::SaveReservations(_)
         | Io::EndCommands(_)
         | Io::SetTargetPortGroups(_)
@@ -440,14 +486,15 @@ fn write_range(io: &Io) -> Option<Range<u64>> {
 impl Drop for Pump {
     fn drop(&mut self) {
         self.close_hall();
-        if self.inflight.is_empty() {
-            // Whoever waits for what is left in the ring must learn that it never ends.
-            let stopped = self.shared.stopping.load(Ordering::Acquire);
-            return self.producer.ended(stopped && self.closed && self.consumer.corrupt().is_none());
+        // Reactors shut down under a running lane, or it has failed twice over. Its commands' memory is still lent to the
+        // disk, so they are neither answered nor dropped.
+        if !self.inflight.is_empty() || self.own.at_work() {
+            tracing::error!(lun = %self.name, commands = self.inflight.len(), "a lane was dropped with commands in flight");
+            Box::leak(Box::new(std::mem::take(&mut self.inflight)));
+            return self.producer.ended(false);
         }
-        // Reactors shut down under a running lane. Its commands' memory is still lent to the disk, so they are neither
-        // answered nor dropped.
-        tracing::error!(lun = %self.name, commands = self.inflight.len(), "a lane was dropped with commands in flight");
-        Box::leak(Box::new(std::mem::take(&mut self.inflight)));
+        // Whoever waits for what is left in the ring must learn that it never ends.
+        let stopped = self.shared.stopping.load(Ordering::Acquire) && self.closed && !self.wrecked;
+        self.producer.ended(stopped && self.consumer.corrupt().is_none());
     }
 }

@@ -133,6 +133,11 @@ impl Luns {
         })
     }
 
+    /// The number under which the session reaches the LUN at an index.
+    pub(crate) fn number(&self, at: usize) -> Option<u16> {
+        self.numbers.iter().find(|(_, index)| **index == at).map(|(number, _)| *number)
+    }
+
     /// The index for a LUN field: peripheral or flat addressing of the first level, or extended addressing of the one well
     /// known logical unit (SAM-5 4.7).
     pub(crate) fn route(&self, lun: u64) -> usize {

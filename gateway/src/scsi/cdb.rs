@@ -1,6 +1,6 @@
 //! Reading a CDB: fields by position, and the one layout that all block commands share.
 
-use super::opcode::{self, Opcode};
+use super::opcode::Opcode;
 use super::sense::{self, Sense};
 use super::step::{Data, Direction};
 
@@ -46,15 +46,7 @@ pub(super) fn parse<'a>(
     row: Option<&'static Opcode>,
     cdb: &'a [u8],
 ) -> Result<(&'static Opcode, Cdb<'a>), Sense> {
-    let Some(row) = row else {
-        // SPC-4: a service action that is not there is a wrong field of a command that is.
-        return Err(match cdb.first() {
-            Some(code) if opcode::find(cdb).is_none() && !opcode::rows_of(*code).is_empty() => {
-                sense::INVALID_FIELD_IN_CDB.at_cdb_bit(1, 4)
-            }
-            _ => sense::INVALID_COMMAND_OPERATION_CODE,
-        });
-    };
+    let row = row.ok_or(sense::INVALID_COMMAND_OPERATION_CODE)?;
     let Some(bytes) = cdb.get(..row.usage.len()) else {
         return Err(sense::INVALID_FIELD_IN_CDB.at_cdb_byte(cdb.len() as u16));
     };
@@ -101,6 +93,12 @@ impl Cdb<'_> {
     /// Two bytes.
     pub(super) fn u16(self, at: usize) -> u16 {
         u16::from_be_bytes(self.field(at))
+    }
+
+    /// Three bytes.
+    pub(super) fn u24(self, at: usize) -> usize {
+        let [high, middle, low] = self.field(at);
+        u32::from_be_bytes([0, high, middle, low]) as usize
     }
 
     /// Four bytes.

@@ -14,8 +14,10 @@ use super::opcode::{self, Flow, Opcode, Requires};
 use super::sense::{self, Sense};
 use super::step::{Data, DataIn, Direction, Finished, Io, Reply, Step, status};
 use super::unit::Settings;
-use super::{alua, capacity, compare, copy, limits, reservation, target_port_groups, transfer, verify};
-use crate::disk::Geometry;
+use super::{
+    alua, background, capacity, compare, copy, limits, log, reservation, target_port_groups, transfer, verify,
+};
+use crate::disk::{AtomicWrite, Geometry};
 use crate::{nexus, units};
 
 /// What a handler makes of a command: the next step, or why it is refused.
@@ -55,6 +57,15 @@ pub(super) enum Then {
     SetTargetPortGroups(target_port_groups::Setting),
     /// [`reservation`]: a command that changes reservations.
     Reservation(Box<reservation::Pending>),
+    /// [`background`]: the operation that the command has begun.
+    Background {
+        /// Bytes the CDB calls for.
+        transfer: usize,
+    },
+    /// [`background`]: EXIT FAILURE MODE.
+    ExitFailureMode,
+    /// [`log`]: the Logical Block Provisioning page.
+    Log(log::Asked),
     /// [`copy`]: blocks on their way from one place to another.
     Copy(Box<copy::Copying>),
 }
@@ -81,6 +92,11 @@ impl Settle {
     /// The medium has changed, or what changed is stable.
     pub(super) fn write(transfer: Option<usize>) -> Self {
         Self { access: Access::Write, in_place: false, transfer, flush: false }
+    }
+
+    /// The store has stood a test.
+    pub(super) fn test() -> Self {
+        Self { access: Access::Test, in_place: false, transfer: Some(0), flush: false }
     }
 
     /// With a flush, if `flush`.
@@ -149,6 +165,9 @@ pub(super) struct Device {
     /// Through which target ports it can be used.
     pub(super) ports: alua::Ports,
     pub(super) reservations: reservation::State,
+    pub(super) background: background::State,
+    /// What WRITE BUFFER has put into the data buffer; bytes behind its end are zeros.
+    pub(super) buffer: Vec<u8>,
     /// The medium of a removable unit is out.
     pub(super) ejected: bool,
     /// The units that a copy can reach, and the memory that copies share.
@@ -172,6 +191,8 @@ impl Device {
             gate: Gate::new(Arc::clone(&nexuses), settings.lun),
             ports: alua::Ports::new(Arc::new(alua::Single::new(1))),
             reservations: reservation::State::default(),
+            background: background::State::default(),
+            buffer: Vec::new(),
             geometry,
             settings,
             nexuses,
@@ -195,13 +216,21 @@ impl Device {
     fn start(&mut self, row: Option<&'static Opcode>, cdb: &[u8], nexus: Nexus, data: &dyn Data) -> Answer {
         gate::attend(self, row, nexus)?;
         let bytes = cdb;
-        let (row, cdb) = cdb::parse(row, cdb)?;
+        let (row, cdb) =
+            cdb::parse(row, cdb).map_err(|sense| self.unknown_action(row, cdb).unwrap_or(sense))?;
         if self.reservations.conflicts(row, cdb, nexus, &self.gate) {
             return conflict(row.data);
         }
         alua::admit(self, row, bytes, nexus)?;
         gate::admit(self, row, nexus)?;
         (row.run)(self, &Request { row, cdb, nexus, data })
+    }
+
+    /// SPC-4, SERVICE ACTION: one that does not exist is a wrong field of a command that does.
+    fn unknown_action(&self, row: Option<&Opcode>, cdb: &[u8]) -> Option<Sense> {
+        let rows = opcode::rows_of(*cdb.first()?);
+        let known = rows.iter().any(|row| row.service_action.is_some() && self.offers(row));
+        (row.is_none() && known).then_some(sense::INVALID_FIELD_IN_CDB.at_cdb_bit(1, 4))
     }
 
     pub(super) fn resume(
@@ -211,6 +240,8 @@ impl Device {
         data: &dyn Data,
     ) -> Step<Continuation> {
         let Continuation { flow, then } = continuation;
+        // A reservation that has been saved is true, whatever the medium is busy with.
+        let medium = !matches!(then, Then::Reservation(_));
         let answer = match then {
             Then::Settle(settle) => settle.resume(results),
             Then::Tail(tail) => tail.resume(results),
@@ -220,13 +251,21 @@ impl Device {
             Then::LbaStatus(status) => status.resume(self, results),
             Then::SetTargetPortGroups(setting) => setting.resume(self, results),
             Then::Reservation(pending) => pending.resume(self),
+            Then::Background { transfer } => background::resume(self, transfer),
+            Then::ExitFailureMode => background::exited(self, results),
+            Then::Log(asked) => asked.resume(self, results),
             Then::Copy(copying) => copying.resume(self, results),
+        };
+        // An operation that has begun meanwhile has the medium for itself.
+        let answer = match (answer, self.background.holds_up(self.size())) {
+            (Ok(Step::Io { .. }), Some(sense)) if medium => Err(sense),
+            (answer, _) => answer,
         };
         self.conclude(flow, answer, data)
     }
 
     /// A command was aborted before it could go on.
-    pub(super) fn abandoned(&mut self, continuation: &Continuation) {
+    pub(super) fn command_aborted(&mut self, continuation: &Continuation) {
         if let Then::SetTargetPortGroups(_) = continuation.then {
             self.ports.setting(None);
         }
@@ -257,12 +296,27 @@ impl Device {
             Requires::Thin => self.geometry.provisioning.is_some(),
             Requires::Removable => self.settings.removable,
             Requires::ExplicitAccess => self.ports.groups.explicit,
+            Requires::Atomic => self.atomic_write().is_some(),
         }
     }
 
     /// Logical block length, bytes.
     pub(super) fn block_size(&self) -> u64 {
         self.geometry.block_size.max(1).into()
+    }
+
+    /// Capacity, bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.blocks * self.block_size()
+    }
+
+    /// What WRITE ATOMIC may ask for: the store's promise, in whole blocks, and no more than one command carries.
+    pub(super) fn atomic_write(&self) -> Option<AtomicWrite> {
+        let AtomicWrite { max, granularity, alignment } = self.geometry.atomic_write?;
+        let block = self.block_size();
+        let granularity = granularity.max(block);
+        let max = max.min(limits::ATOMIC) / granularity * granularity;
+        (max > 0).then(|| AtomicWrite { max, granularity, alignment: alignment.max(block) })
     }
 
     /// Whether this nexus may not write.

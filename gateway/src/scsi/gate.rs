@@ -48,6 +48,8 @@ struct Known {
     attentions: SmallVec<[Sense; 1]>,
     /// Holds the medium in (PREVENT ALLOW MEDIUM REMOVAL).
     prevents_removal: bool,
+    /// What it has written into its echo buffer.
+    echo: Vec<u8>,
 }
 
 impl Known {
@@ -118,7 +120,7 @@ impl Gate {
                     changes: news.changes(),
                     news: Some(news),
                     attentions: SmallVec::from_buf([greeting]),
-                    prevents_removal: false,
+                    ..Known::default()
                 };
                 self.known.insert(nexus, known);
                 nexus
@@ -234,6 +236,18 @@ impl Gate {
         entry.is_some_and(|entry| entry.view.read_only.contains(&lun))
     }
 
+    /// The nexus' echo buffer.
+    pub(super) fn echo(&self, nexus: Nexus) -> Option<&[u8]> {
+        Some(&self.known.get(&nexus)?.echo)
+    }
+
+    /// Fills the nexus' echo buffer.
+    pub(super) fn set_echo(&mut self, nexus: Nexus, bytes: Vec<u8>) {
+        if let Some(known) = self.known.get_mut(&nexus) {
+            known.echo = bytes;
+        }
+    }
+
     /// Whether the LUN is in the initiator's view.
     pub(super) fn sees(&self, nexus: Nexus, lun: u16) -> bool {
         let entry = self.known.get(&nexus).and_then(|known| known.entry.as_ref());
@@ -266,6 +280,7 @@ pub(super) fn admit(device: &Device, row: &Opcode, nexus: Nexus) -> Result<(), S
     if row.medium != Medium::Unused && device.ejected {
         return Err(sense::MEDIUM_NOT_PRESENT);
     }
+    device.background.admit(row, device.size())?;
     if row.medium == Medium::Write && device.write_protected(nexus) {
         return Err(sense::WRITE_PROTECTED);
     }

@@ -22,6 +22,8 @@
 
 mod absent;
 pub mod alua;
+mod background;
+mod buffer;
 mod capacity;
 mod cdb;
 mod compare;
@@ -33,6 +35,7 @@ mod gate;
 mod identity;
 mod inquiry;
 mod limits;
+mod log;
 mod luns;
 mod mode;
 pub mod opcode;
@@ -51,6 +54,7 @@ mod well_known;
 #[cfg(test)]
 mod tests;
 
+pub use background::Background;
 pub use device::Continuation;
 pub use identity::Identity;
 pub use reservation::Unreadable;

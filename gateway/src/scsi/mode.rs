@@ -19,6 +19,8 @@ struct Fields {
     descriptor_sense: bool,
     /// SWP.
     software_write_protect: bool,
+    /// TAS.
+    task_aborted_status: bool,
 }
 
 /// Mode parameters of a unit.
@@ -33,7 +35,12 @@ pub(super) struct Pages {
 impl Pages {
     pub(super) fn defaults(geometry: &Geometry) -> Self {
         let cache = geometry.volatile_cache;
-        let defaults = Fields { write_cache: cache, descriptor_sense: false, software_write_protect: false };
+        let defaults = Fields {
+            write_cache: cache,
+            descriptor_sense: false,
+            software_write_protect: false,
+            task_aborted_status: true,
+        };
         Self { current: defaults, defaults, cache }
     }
 
@@ -47,14 +54,23 @@ impl Pages {
         self.current.descriptor_sense
     }
 
+    /// TAS.
+    pub(super) fn task_aborted_status(&self) -> bool {
+        self.current.task_aborted_status
+    }
+
     /// SWP.
     pub(super) fn software_write_protect(&self) -> bool {
         self.current.software_write_protect
     }
 
     fn render(&self, page: &Page, control: PageControl) -> Vec<u8> {
-        let all =
-            |on| Fields { write_cache: on && self.cache, descriptor_sense: on, software_write_protect: on };
+        let all = |on| Fields {
+            write_cache: on && self.cache,
+            descriptor_sense: on,
+            software_write_protect: on,
+            task_aborted_status: on,
+        };
         match control {
             PageControl::Current => page.render(self.current),
             PageControl::Default => page.render(self.defaults),
@@ -106,7 +122,9 @@ const CACHING: Page = Page {
 };
 
 /// Control (SPC-4). GLTSD: nothing is logged that could be saved. QUEUE ALGORITHM MODIFIER 1: tasks run in any order.
-/// TAS 0: a task that another nexus has aborted is not answered (SAM-5). BUSY TIMEOUT PERIOD: unlimited.
+/// TAS 1, unless an initiator wants otherwise: a task that another nexus has aborted is answered TASK ABORTED (SAM-5), as
+/// hosts know it from the kernel's target. Without that answer they would wait for their timeout, and find out by an abort
+/// of their own. BUSY TIMEOUT PERIOD: unlimited.
 const CONTROL: Page = Page {
     code: 0x0A,
     subpage: 0,
@@ -115,11 +133,13 @@ const CONTROL: Page = Page {
         page[2] = u8::from(fields.descriptor_sense) << 2 | 0x02;
         page[3] = 0x10;
         page[4] = u8::from(fields.software_write_protect) << 3;
+        page[5] = u8::from(fields.task_aborted_status) << 6;
         page[8..10].fill(0xFF);
     },
     take: |page, fields| {
         fields.descriptor_sense = page[2] & 0x04 != 0;
         fields.software_write_protect = page[4] & 0x08 != 0;
+        fields.task_aborted_status = page[5] & 0x40 != 0;
     },
 };
 

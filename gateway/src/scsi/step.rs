@@ -63,7 +63,8 @@ pub enum Step<Continuation> {
         /// What to do; nothing, where the command waits for its `exclusive` range only.
         io: SmallVec<[Io; 1]>,
         /// Byte range that this command must hold alone from before `io` starts until it is answered: the lane starts
-        /// it when no other write to the range is in flight and holds new ones back. Asked for once, at the first step.
+        /// it when no other write to the range is in flight and holds new ones back; reads too, where the first step
+        /// writes. Asked for once, at the first step.
         exclusive: Option<Range<u64>>,
         /// Where to go on.
         then: Continuation,
@@ -193,6 +194,10 @@ pub enum Io {
     SaveReservations(Box<SaveReservations>),
     /// Not the disk's: the lane ends other commands, or waits for them.
     EndCommands(Box<EndCommands>),
+    Usage,
+    Note(Option<Vec<u8>>),
+    /// Not the disk's: ends with the unit's background operation ([`super::Background`]).
+    Background,
     /// For another LUN, at whose door the lane leaves it.
     Visit(Box<Away>),
 }

@@ -6,6 +6,7 @@ use ring::Nexus;
 
 use super::absent::Absent;
 use super::alua;
+use super::background::{self, Background};
 use super::copy;
 use super::device::{Continuation, Device};
 use super::gate::Audience;
@@ -105,10 +106,18 @@ impl Unit {
         }
     }
 
+    /// Whether a command that another nexus has ended is answered TASK ABORTED (SPC-4, control mode page, TAS).
+    pub fn task_aborted_status(&self) -> bool {
+        match &self.server {
+            Server::Present(device) => device.mode.task_aborted_status(),
+            Server::Absent(_) | Server::WellKnown(_) => true,
+        }
+    }
+
     /// A command has ended without [`Unit::resume`].
-    pub fn abandoned(&mut self, then: &Continuation) {
+    pub fn command_aborted(&mut self, then: &Continuation) {
         if let Server::Present(device) = &mut self.server {
-            device.abandoned(then);
+            device.command_aborted(then);
         }
     }
 
@@ -190,11 +199,54 @@ impl Unit {
             Server::Present(device) => {
                 device.mode = mode::Pages::defaults(&device.geometry);
                 device.reservations.reset();
+                device.background.abort_test(sense::BUS_DEVICE_RESET_FUNCTION_OCCURRED);
                 device.copies.clear();
                 device.gate.reset(why.condition());
             }
             Server::WellKnown(unit) => unit.reset(why),
             Server::Absent(_) => {}
+        }
+    }
+
+    /// The next requests of what the unit does without a command; the results go to [`Unit::finished`].
+    pub fn go_on(&mut self) -> Option<Background> {
+        let Server::Present(device) = &mut self.server else { return None };
+        let (size, block) = (device.size(), device.block_size());
+        device.background.next(size, block, device.geometry.provisioning.is_some())
+    }
+
+    /// The requests of [`Unit::go_on`] have ended.
+    pub fn finished(&mut self, results: &[Finished]) {
+        if let Server::Present(device) = &mut self.server {
+            let size = device.size();
+            device.background.finished(results, size);
+        }
+    }
+
+    /// Whether the unit is at something of its own, which [`Io::Background`](super::Io::Background) waits for.
+    pub fn is_busy(&self) -> bool {
+        matches!(&self.server, Server::Present(device) if device.background.runs())
+    }
+
+    /// The lane stops: nothing of the unit's own is taken up any more.
+    pub fn interrupt(&mut self) {
+        if let Server::Present(device) = &mut self.server {
+            let size = device.size();
+            device.background.interrupt(size);
+        }
+    }
+
+    /// A command that waited for the unit was aborted.
+    pub fn abandoned(&mut self) {
+        if let Server::Present(device) = &mut self.server {
+            device.background.abandoned();
+        }
+    }
+
+    /// What the store has noted of an operation of an earlier life: it goes on.
+    pub fn recall(&mut self, note: Option<&[u8]>) {
+        if let Server::Present(device) = &mut self.server {
+            device.background = background::State::recalled(note);
         }
     }
 }

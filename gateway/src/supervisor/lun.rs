@@ -85,6 +85,7 @@ impl Running {
             disk.close();
             format!("{error} ({store:?})")
         })?;
+        unit.recall(disk.note().as_deref());
         let block_size = disk.geometry().block_size.into();
         let name = format!("{} LUN {}", place.target, place.lun);
         let mut running = Self::wire(name, unit, Some(disk), store, around, reactor)?;
@@ -141,6 +142,7 @@ impl Running {
         };
         let lane = lane::start(reactor, parts);
         port.connect_lane(lane.doorbell());
+        port.connect_task_aborted_status(lane.task_aborted_status());
         Ok(Self { disk, lane, port, listing: None })
     }
 
@@ -164,7 +166,9 @@ impl Running {
     /// Adds this LUN's figures.
     pub(super) fn report(&self, lun: &mut status::Lun) {
         let (stats, area) = (self.lane.stats(), self.port.producer().usage());
-        if stats.corrupt || self.port.failed() {
+        if stats.wrecked {
+            lun.state = status::State::Failed("a bug of the gateway has taken it down; see the log".into());
+        } else if stats.corrupt || self.port.failed() {
             lun.state = status::State::Failed("its ring was found corrupt; see the log".into());
         }
         lun.size = self.disk.as_ref().map_or(0, |disk| disk.size());

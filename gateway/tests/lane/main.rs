@@ -2,9 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod background;
 mod commands;
 mod copies;
 mod corrupt;
 mod data_area;
 mod driver;
 mod tasks;
+mod wreck;

@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod aborted;
 mod data;
 mod discovery;
+mod hosts;
 mod inventory;
 mod kit;
 mod logins;

@@ -10,6 +10,7 @@
 //! Bytes beyond the end of a file that was cut short behind our back read as zeros, as holes do.
 
 mod lost;
+mod note;
 mod perform;
 mod workers;
 
@@ -91,6 +92,10 @@ struct Open {
     size: AtomicU64,
     listener: Listener,
     lost: Lost,
+    /// Where its note is.
+    notes: PathBuf,
+    /// What was noted when it was opened.
+    note: Option<Vec<u8>>,
 }
 
 type OnResize = Box<dyn Fn(u64) + Send + Sync>;
@@ -130,7 +135,11 @@ impl FileDisk {
         if size == 0 {
             return Err(invalid(format!("the file holds no whole block of {} bytes", options.block_size)));
         }
+        let notes = note::path(path);
+        let note = note::read(&notes).map_err(failed("read the note beside"))?;
         let open = Open {
+            notes,
+            note,
             geometry: geometry(options),
             file,
             size: AtomicU64::new(size),
@@ -168,6 +177,10 @@ impl Disk for FileDisk {
 
     fn size(&self) -> u64 {
         self.open.size.load(Ordering::Acquire)
+    }
+
+    fn note(&self) -> Option<Vec<u8>> {
+        self.open.note.clone()
     }
 
     fn submit(&self, operation: Operation) {
@@ -226,7 +239,7 @@ impl fmt::Debug for Listener {
 
 /// Runs on a worker.
 fn finish(open: &Open, mut request: super::Request, completer: Completer) {
-    let result = open.lost.guard(&mut request, |request| perform::perform(&open.file, request));
+    let result = open.lost.guard(&mut request, |request| perform::perform(&open.file, &open.notes, request));
     completer.complete(result, request.into_owned());
 }
 
@@ -239,6 +252,8 @@ fn geometry(options: &Options) -> Geometry {
         provisioning: Some(Provisioning { granularity: 4096, alignment: 0, reads_zero: true }),
         read_only: options.read_only,
         volatile_cache: true,
+        // A crash may tear any write to a file, however short.
+        atomic_write: None,
     }
 }
 

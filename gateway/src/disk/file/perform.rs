@@ -3,20 +3,23 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::statvfs::fstatvfs;
 use nix::unistd::{Whence, lseek};
 
+use super::note;
 use crate::disk::request::append_extent;
-use crate::disk::{AllocationExtent, Buffer, Error, Outcome, Request};
+use crate::disk::{AllocationExtent, Buffer, Error, Outcome, Request, Usage};
 
 /// The largest single write of repeated bytes.
 const STRIDE: usize = 1024 * 1024;
 
-/// Carries out one admitted request.
-pub(super) fn perform(file: &File, request: &mut Request) -> Result<Outcome, Error> {
+/// Carries out one admitted request. `notes` is where the disk's note is.
+pub(super) fn perform(file: &File, notes: &Path, request: &mut Request) -> Result<Outcome, Error> {
     match request {
         Request::Read { offset, buffer } => read(file, *offset, buffer),
         Request::Write { offset, buffer: Buffer::Segments(segments), fua } => {
@@ -37,13 +40,35 @@ pub(super) fn perform(file: &File, request: &mut Request) -> Result<Outcome, Err
             zero(file, *offset, *len, keep)
         }
         Request::CompareAndWrite { .. } => return Err(Error::Unsupported),
+        Request::Note { note } => note::write(notes, note.as_deref()),
+        Request::Usage => {
+            let usage = usage(file).map_err(|error| from_system(&error))?;
+            return Ok(Outcome { usage: Some(Box::new(usage)), ..Outcome::default() });
+        }
         Request::Flush => file.sync_data(),
         Request::Allocation { offset, len, limit } => {
-            return Ok(Outcome { extents: allocation(file, *offset, *len, *limit) });
+            let extents = allocation(file, *offset, *len, *limit);
+            return Ok(Outcome { extents, ..Outcome::default() });
         }
     }
     .map(|()| Outcome::default())
     .map_err(|error| from_system(&error))
+}
+
+/// What the file takes of its file system. A block device has no such figures.
+fn usage(file: &File) -> io::Result<Usage> {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Ok(Usage::default());
+    }
+    let pool = fstatvfs(file)?;
+    let bytes = |blocks: u64| blocks.saturating_mul(pool.fragment_size());
+    Ok(Usage {
+        // st_blocks counts 512 bytes each, whatever the file system's blocks are.
+        used: Some(metadata.blocks() * 512),
+        available: Some(bytes(pool.blocks_available())),
+        pool: Some(bytes(pool.blocks())),
+    })
 }
 
 /// What a system error means for the disk.

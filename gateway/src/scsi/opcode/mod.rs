@@ -164,6 +164,8 @@ pub enum Requires {
     Removable,
     /// Access states that initiators set.
     ExplicitAccess,
+    /// A store that promises atomic writes.
+    Atomic,
 }
 
 impl Opcode {

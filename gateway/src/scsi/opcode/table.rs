@@ -2,8 +2,8 @@
 
 use super::{Attention, Class, Flow, Medium, Opcode, Requires, Reservation};
 use crate::scsi::{
-    capacity, compare, condition, copy, inquiry, luns, mode, provision, reservation, supported,
-    target_port_groups, transfer, verify,
+    background, buffer, capacity, compare, condition, copy, inquiry, log, luns, mode, provision, reservation,
+    supported, target_port_groups, transfer, verify,
 };
 
 // Byte 1 of the usage maps: RDPROTECT, WRPROTECT and VRPROTECT (0xE0) are not there, the disk has no protection
@@ -15,6 +15,8 @@ pub(super) const TABLE: &[Opcode] = &[
         .medium(Medium::Read).reservation(Reservation::Legacy),
     Opcode::new(&[0x03, 0x01, 0, 0, 0xFF, 0], "request_sense", Class::Query, condition::request_sense)
         .data(Flow::In).attention(Attention::Returned),
+    Opcode::new(&[0x04, 0x3F, 0, 0, 0, 0], "format_unit", Class::Provision, background::format_unit)
+        .writes().data(Flow::Out),
     Opcode::new(&[0x08, 0x1F, 0xFF, 0xFF, 0xFF, 0], "read_6", Class::Read, transfer::read)
         .reads().data(Flow::In),
     Opcode::new(&[0x0A, 0x1F, 0xFF, 0xFF, 0xFF, 0], "write_6", Class::Write, transfer::write)
@@ -31,8 +33,11 @@ pub(super) const TABLE: &[Opcode] = &[
         .data(Flow::In).reservation(Reservation::Read),
     Opcode::new(&[0x1B, 0x01, 0, 0x0F, 0xF7, 0], "start_stop_unit", Class::Control, condition::start_stop_unit)
         .reservation(Reservation::Special),
-    Opcode::new(&[0x1D, 0x17, 0, 0, 0, 0], "send_diagnostic", Class::Control, condition::send_diagnostic)
-        .reservation(Reservation::Write),
+    Opcode::new(&[0x1C, 0x01, 0xFF, 0xFF, 0xFF, 0], "receive_diagnostic_results", Class::Query,
+            background::receive_results)
+        .data(Flow::In).reservation(Reservation::Write),
+    Opcode::new(&[0x1D, 0xF7, 0, 0xFF, 0xFF, 0], "send_diagnostic", Class::Control, background::send)
+        .data(Flow::Out).reservation(Reservation::Write),
     Opcode::new(&[0x1E, 0, 0, 0, 0x01, 0], "prevent_allow_medium_removal", Class::Control,
             condition::prevent_allow_medium_removal)
         .reservation(Reservation::Special).requires(Requires::Removable),
@@ -53,11 +58,29 @@ pub(super) const TABLE: &[Opcode] = &[
     Opcode::new(&[0x35, 0x06, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0xFF, 0xFF, 0], "synchronize_cache_10", Class::Flush,
             transfer::synchronize_cache)
         .medium(Medium::Read).reservation(Reservation::Write),
+    Opcode::new(&[0x37, 0, 0x1F, 0, 0, 0, 0, 0xFF, 0xFF, 0], "read_defect_data_10", Class::Query,
+            transfer::read_defect_data)
+        .data(Flow::In),
+    Opcode::new(&[0x3B, 0x1F, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0], "write_buffer", Class::Control,
+            buffer::write)
+        .data(Flow::Out).reservation(Reservation::Write),
+    Opcode::new(&[0x3C, 0x1F, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0], "read_buffer", Class::Query, buffer::read)
+        .data(Flow::In).reservation(Reservation::Write),
     Opcode::new(&[0x41, 0x08, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0xFF, 0xFF, 0], "write_same_10", Class::Provision,
             provision::write_same)
         .writes().data(Flow::Out),
     Opcode::new(&[0x42, 0, 0, 0, 0, 0, 0x1F, 0xFF, 0xFF, 0], "unmap", Class::Provision, provision::unmap)
         .writes().data(Flow::Out).requires(Requires::Thin),
+    Opcode::new(&[0x48, 0xA1, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0], "sanitize_overwrite", Class::Provision, background::overwrite)
+        .action().writes().data(Flow::Out),
+    Opcode::new(&[0x48, 0xA2, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0], "sanitize_block_erase", Class::Provision,
+            background::block_erase)
+        .action().writes().requires(Requires::Thin),
+    Opcode::new(&[0x48, 0xBF, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0], "sanitize_exit_failure_mode", Class::Provision,
+            background::exit_failure_mode)
+        .action().writes(),
+    Opcode::new(&[0x4D, 0, 0xFF, 0xFF, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0], "log_sense", Class::Query, log::sense)
+        .data(Flow::In),
     Opcode::new(&[0x55, 0x11, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0], "mode_select_10", Class::Control, mode::select)
         .data(Flow::Out).reservation(Reservation::Write),
     Opcode::new(&[0x56, 0, 0xFF, 0, 0, 0, 0, 0, 0, 0], "reserve_10", Class::Control, reservation::reserve)
@@ -141,6 +164,9 @@ pub(super) const TABLE: &[Opcode] = &[
     Opcode::new(&[0x93, 0x09, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0],
             "write_same_16", Class::Provision, provision::write_same)
         .writes().data(Flow::Out),
+    Opcode::new(&[0x9C, 0x18, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0xFF, 0xFF, 0x1F, 0],
+            "write_atomic_16", Class::Write, transfer::write_atomic)
+        .writes().data(Flow::Out).requires(Requires::Atomic),
     Opcode::new(&[0x9E, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0], "read_capacity_16", Class::Query,
             capacity::read_capacity_16)
         .action().medium(Medium::Read).data(Flow::In),
@@ -173,4 +199,7 @@ pub(super) const TABLE: &[Opcode] = &[
     Opcode::new(&[0xAF, 0x16, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0], "verify_12", Class::Verify,
             verify::verify)
         .reads().data(Flow::Out),
+    Opcode::new(&[0xB7, 0x1F, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0], "read_defect_data_12", Class::Query,
+            transfer::read_defect_data)
+        .data(Flow::In),
 ];

@@ -8,11 +8,12 @@ use ring::Nexus;
 
 use super::Sense;
 use crate::disk::{
-    AllocationExtent, Completer, Completion, CompletionQueue, Error, Geometry, Outcome, Provisioning,
+    AllocationExtent, AtomicWrite, Completer, Completion, CompletionQueue, Error, Geometry, Outcome,
+    Provisioning, Usage,
 };
 use crate::nexus::{Entry, Handle, Ports, Table, View};
 use crate::scsi::step::{Away, Data, DataIn, Direction, Finished, Io, Memory, Step, Stored, status};
-use crate::scsi::{Identity, Settings, Unit, limits};
+use crate::scsi::{Background, Identity, Settings, Unit, limits};
 use crate::units::{self, Visit};
 
 /// A command's buffer.
@@ -87,6 +88,10 @@ pub(super) struct Bench {
     pub(super) written: BTreeMap<u64, Vec<u8>>,
     /// Fails the next request.
     pub(super) fault: Option<Error>,
+    /// The disk's note.
+    pub(super) note: Option<Vec<u8>>,
+    /// What the disk says of its pool.
+    pub(super) usage: Usage,
     /// What the disk says of its allocation next, instead of the truth.
     pub(super) extents: Option<Vec<AllocationExtent>>,
     /// What becomes of the next save of reservations, instead of success; last first.
@@ -104,6 +109,7 @@ pub(super) fn geometry() -> Geometry {
         provisioning: Some(Provisioning { granularity: 64 << 10, alignment: 0, reads_zero: true }),
         read_only: false,
         volatile_cache: true,
+        atomic_write: Some(AtomicWrite { max: 32 << 10, granularity: 1024, alignment: 2048 }),
     }
 }
 
@@ -142,6 +148,8 @@ impl Bench {
             size,
             written: BTreeMap::new(),
             fault: None,
+            note: None,
+            usage: Usage::default(),
             extents: None,
             stored: Vec::new(),
             saved: Vec::new(),
@@ -323,8 +331,31 @@ impl Bench {
                 let truth = self.allocation(offset, len, limit);
                 outcome.extents = self.extents.take().unwrap_or(truth);
             }
+            Io::Usage => outcome.usage = Some(Box::new(self.usage)),
+            Io::Note(note) => self.note = note,
+            Io::Background => self.finish_background(),
         }
         Finished { result: Ok(outcome), buffer }
+    }
+
+    /// One step of what the unit does without a command; false when it does nothing.
+    pub(super) fn step_background(&mut self) -> bool {
+        let Some(Background { io, .. }) = self.unit.go_on() else { return false };
+        assert!(!io.is_empty() && self.unit.go_on().is_none(), "asked for twice");
+        let results: Vec<_> = io.into_iter().map(|io| self.carry_out(io, &mut none())).collect();
+        self.unit.finished(&results);
+        true
+    }
+
+    /// Until the unit does nothing any more.
+    pub(super) fn finish_background(&mut self) {
+        for _ in 0..1000 {
+            if !self.step_background() {
+                assert!(!self.unit.is_busy());
+                return;
+            }
+        }
+        panic!("no end");
     }
 
     /// Another unit's answer, given at once.
@@ -400,6 +431,9 @@ fn describe(io: &Io) -> String {
         Io::Allocation { offset, len, .. } => format!("allocation {offset}+{len}"),
         Io::SaveReservations(save) => format!("save {}", save.expected),
         Io::EndCommands(commands) => format!("{:?} {}", commands.how, commands.nexuses.len()),
+        Io::Usage => "usage".into(),
+        Io::Note(note) => if note.is_some() { "note" } else { "forget" }.into(),
+        Io::Background => "background".into(),
     }
 }
 

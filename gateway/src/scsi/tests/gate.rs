@@ -212,6 +212,13 @@ fn writing_commands() -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut caw = super::cdb16(0x89, 0, 0).to_vec();
     caw[13] = 1;
     commands.push((caw, vec![0; 1024]));
+    let mut atomic = super::cdb16(0x9C, 0, 0).to_vec();
+    atomic[13] = 2;
+    commands.push((atomic, pattern(1024)));
+    commands.push((vec![0x04, 0, 0, 0, 0, 0], vec![]));
+    commands.push((vec![0x48, 0x01, 0, 0, 0, 0, 0, 0, 5, 0], vec![1, 0, 0, 1, 7]));
+    commands.push((vec![0x48, 0x02, 0, 0, 0, 0, 0, 0, 0, 0], vec![]));
+    commands.push((vec![0x48, 0x1F, 0, 0, 0, 0, 0, 0, 0, 0], vec![]));
     commands
 }
 

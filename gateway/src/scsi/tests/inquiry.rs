@@ -116,6 +116,17 @@ fn block_limits_are_those_the_commands_keep_to() {
     assert_eq!(u32_at(&page, 28), 128);
     assert_eq!(u32_at(&page, 32), 0x8000_0000);
     assert_eq!(page[36..44], (16_u64 << 11).to_be_bytes());
+    // SBC-4: MAXIMUM ATOMIC TRANSFER LENGTH, ATOMIC ALIGNMENT, ATOMIC TRANSFER LENGTH GRANULARITY; no atomic boundary.
+    let atomic: Vec<u32> = (44..64).step_by(4).map(|at| u32_at(&page, at)).collect();
+    assert_eq!(atomic, [64, 4, 2, 0, 0]);
+}
+
+#[test]
+fn a_store_without_a_promise_has_no_atomic_write() {
+    let geometry = Geometry { atomic_write: None, ..geometry() };
+    let mut bench = Bench::with(geometry, Settings::default(), 1 << 20);
+    assert_eq!(page(&mut bench, 0xB0)[44..], [0; 20]);
+    bench.fails(&super::cdb16(0x9C, 0, 0), sense::INVALID_COMMAND_OPERATION_CODE);
 }
 
 #[test]
@@ -130,12 +141,12 @@ fn block_limits_of_a_4096_byte_disk_that_is_fully_provisioned() {
 
 #[test]
 fn the_provisioning_page_says_thin_and_which_ways_there_are_to_unmap() {
-    // SBC-3, Logical Block Provisioning page: LBPU, LBPWS, LBPWS10, LBPRZ; PROVISIONING TYPE 2.
+    // SBC-3, Logical Block Provisioning page: THRESHOLD EXPONENT of 1 MiB; LBPU, LBPWS, LBPWS10, LBPRZ; PROVISIONING TYPE 2.
     let mut bench = Bench::new();
-    assert_eq!(page(&mut bench, 0xB2)[4..], [0, 0xE4, 2, 0]);
+    assert_eq!(page(&mut bench, 0xB2)[4..], [11, 0xE4, 2, 0]);
     let provisioning = Some(Provisioning { granularity: 1 << 20, alignment: 512, reads_zero: false });
     let mut bench = Bench::with(Geometry { provisioning, ..geometry() }, Settings::default(), 1 << 20);
-    assert_eq!(page(&mut bench, 0xB2)[4..], [0, 0xE0, 2, 0]);
+    assert_eq!(page(&mut bench, 0xB2)[4..], [11, 0xE0, 2, 0]);
     assert_eq!(u32_at(&page(&mut bench, 0xB0), 32), 0x8000_0001);
     let mut bench = Bench::with(Geometry { provisioning: None, ..geometry() }, Settings::default(), 1 << 20);
     assert_eq!(page(&mut bench, 0xB2)[4..], [0; 4]);
@@ -144,7 +155,8 @@ fn the_provisioning_page_says_thin_and_which_ways_there_are_to_unmap() {
 #[test]
 fn the_medium_does_not_rotate_and_the_cache_is_volatile_if_the_disk_says_so() {
     let mut bench = Bench::new();
-    assert_eq!(page(&mut bench, 0xB1)[4..6], [0, 1]);
+    // SBC-4, Block Device Characteristics page: MEDIUM ROTATION RATE, WABEREQ, FUAB and VBULS.
+    assert_eq!(page(&mut bench, 0xB1)[4..9], [0, 1, 0, 0x40, 0x03]);
     let extended = page(&mut bench, 0x86);
     assert_eq!((extended.len(), extended[5], extended[6]), (64, 0x07, 0x01));
     let mut bench =

@@ -65,10 +65,11 @@ fn bench((block_size, thin, compare_and_write, removable): (u32, bool, u32, bool
 fn allocation(cdb: &[u8]) -> usize {
     let be = |at: std::ops::Range<usize>| cdb[at].iter().fold(0, |n, byte| n << 8 | usize::from(*byte));
     match cdb[0] {
-        0x12 => be(3..5),
+        0x12 | 0x1C => be(3..5),
         0x03 | 0x1A => be(4..5),
-        0x5A | 0x5E => be(7..9),
-        0xA0 | 0xA3 => be(6..10),
+        0x37 | 0x4D | 0x5A | 0x5E => be(7..9),
+        0x3C => be(6..9),
+        0xA0 | 0xA3 | 0xB7 => be(6..10),
         0x9E => be(10..14),
         0x25 => 8,
         _ => usize::MAX,

@@ -94,6 +94,7 @@ impl Bench {
                 let parts = parts(consumer, number, disk, &nexuses, port.clone());
                 let lane = lane::start(&reactors.all()[0], parts);
                 port.connect_lane(lane.doorbell());
+                port.connect_task_aborted_status(lane.task_aborted_status());
                 lanes.push(lane);
             } else {
                 let device = Device::start(consumer, setup.blocks, port.clone());
