@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,8 +15,10 @@ use super::directory::directory;
 use super::lun::{Place, Running, Spec, Surroundings};
 use super::memory;
 use super::plan::{options, restart_notes, wanted};
+use super::sizes::same_but_size;
 use super::stores::{Opened, Stores};
 use crate::config::{Bytes, Config};
+use crate::disk::Disk;
 use crate::nexus::Table;
 use crate::portal;
 use crate::reactor::Reactors;
@@ -32,7 +35,7 @@ const CLOSING: Duration = Duration::from_secs(1);
 
 /// The running gateway.
 pub(super) struct App {
-    config: Config,
+    pub(super) config: Config,
     around: Surroundings,
     stores: Stores,
     reactors: Arc<Reactors>,
@@ -245,14 +248,18 @@ impl App {
         self.around.options = options(&config);
         self.around.qfull_timeout = config.limits.qfull_timeout;
         let next = wanted(&config);
-        self.config = config;
+        let old = std::mem::replace(&mut self.config, config);
         let gone: Vec<(String, Running)> = {
             let mut luns = self.shared.lock();
             luns.down.retain(|place, _| next.contains_key(place));
             let changed: Vec<(String, Place)> = luns
                 .wanted
                 .iter()
-                .filter(|(place, spec)| next.get(place) != Some(spec))
+                .filter(|(place, spec)| {
+                    let running = luns.running.contains_key(*place);
+                    let follows = |next: &Spec| next == *spec || running && same_but_size(spec, next);
+                    !next.get(place).is_some_and(follows)
+                })
                 .map(|(place, spec)| (spec.disk.store.to_string(), place.clone()))
                 .collect();
             luns.wanted = next;
@@ -271,13 +278,14 @@ impl App {
         let _ = tokio::time::timeout(PARTING, self.part()).await;
         self.open_missing();
         let _ = tokio::time::timeout(super::PATIENCE, self.settle()).await;
+        let sizes = self.follow_sizes(&old).await;
         let luns = self.shared.lock();
         let mut summary =
             format!("reloaded: {} LUN(s) online, {} removed or replaced", luns.running.len(), removed);
         for (place, reason) in &luns.down {
             summary += &format!("\n{} LUN {}: {reason}", place.target, place.lun);
         }
-        for note in notes {
+        for note in notes.into_iter().map(str::to_owned).chain(sizes) {
             summary += &format!("\nnote: {note}");
         }
         summary
@@ -306,6 +314,20 @@ impl App {
             }
             Err(error) => tracing::error!(%error, "stopping a LUN failed"),
         }
+    }
+
+    /// The disks in use that the configuration calls `name`.
+    pub(super) fn disks_called(&self, name: &str) -> Vec<Arc<dyn Disk>> {
+        let luns = self.shared.lock();
+        let places = luns.wanted.iter().filter(|(_, spec)| spec.name == name);
+        places.filter_map(|(place, _)| luns.running.get(place)?.disk()).collect()
+    }
+
+    /// The disks in use that are not told of a resize elsewhere, and whether somebody is looking at them.
+    pub(super) fn untold_disks(&self) -> Vec<(Arc<dyn Disk>, Arc<AtomicBool>)> {
+        let luns = self.shared.lock();
+        let disks = luns.running.values().filter_map(|running| Some((running.disk()?, running.looking())));
+        disks.filter(|(disk, _)| !disk.is_told_of_resizes()).collect()
     }
 
     /// Why LUNs are down, a line each.

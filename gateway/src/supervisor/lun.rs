@@ -1,6 +1,7 @@
 //! One LUN from its configuration to its lane: disk, ring, SCSI unit and port, put together and taken apart.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use ring::{Options, Pool};
@@ -52,6 +53,8 @@ pub(super) struct Running {
     disk: Option<Arc<dyn Disk>>,
     lane: Lane,
     port: Arc<Port>,
+    /// A thread looks at the disk's size.
+    looking: Arc<AtomicBool>,
     /// Lets copies of other LUNs find this one.
     listing: Option<units::Listing>,
 }
@@ -143,7 +146,17 @@ impl Running {
         let lane = lane::start(reactor, parts);
         port.connect_lane(lane.doorbell());
         port.connect_task_aborted_status(lane.task_aborted_status());
-        Ok(Self { disk, lane, port, listing: None })
+        Ok(Self { disk, lane, port, looking: Arc::default(), listing: None })
+    }
+
+    /// Its disk, if it has one.
+    pub(super) fn disk(&self) -> Option<Arc<dyn Disk>> {
+        self.disk.clone()
+    }
+
+    /// Whether a thread looks at the disk's size.
+    pub(super) fn looking(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.looking)
     }
 
     /// Where the portal delivers commands.

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod access;
 mod background;
 mod commands;
 mod copies;

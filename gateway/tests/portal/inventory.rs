@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use rbdgate::disk::Disk;
+use rbdgate::disk::memory::Memory;
 use rbdgate::nexus::View;
 use rbdgate::portal::{Access, Directory, Grant, Target};
 
@@ -130,4 +132,36 @@ fn an_initiator_port_that_logs_in_again_is_told_of_the_lost_nexus() {
     other.isid[5] = 9;
     other.log_in(TARGET, &[]);
     assert_eq!(ready(&mut other, 0), check(POWER_ON));
+}
+
+#[test]
+fn a_resize_is_told_to_every_session_once_and_read_capacity_follows() {
+    // SBC-3, READ CAPACITY: CAPACITY DATA HAS CHANGED.
+    let disk = Arc::new(Memory::new(1 << 20, 512));
+    let setup = Setup { lanes: true, disk: Some(Arc::clone(&disk) as _), ..Setup::default() };
+    let bench = Bench::with(setup);
+    let mut sessions = [1, 2].map(|number| {
+        let mut initiator = Initiator::connect(bench.address);
+        initiator.isid[5] = number;
+        initiator.log_in(TARGET, &[]);
+        assert_eq!(ready(&mut initiator, 0), check(POWER_ON));
+        initiator
+    });
+    Disk::resize(&*disk, 8 << 20, false).unwrap();
+    for initiator in &mut sessions {
+        assert_eq!(ready(initiator, 0), check((6, 0x2A, 0x09)));
+        assert_eq!(ready(initiator, 0), GOOD);
+        let capacity = ask(initiator, 0, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8).data;
+        assert_eq!(capacity[..4], 16383_u32.to_be_bytes());
+        assert_eq!(ask(initiator, 0, &[0x28, 0, 0, 0, 0x3F, 0xFF, 0, 0, 1, 0], 512).status, 0);
+    }
+    // The same size again is no news.
+    Disk::resize(&*disk, 8 << 20, false).unwrap();
+    assert!(Disk::resize(&*disk, 4 << 20, false).is_err());
+    assert_eq!(ready(&mut sessions[0], 0), GOOD);
+    Disk::resize(&*disk, 4 << 20, true).unwrap();
+    assert_eq!(ready(&mut sessions[0], 0), check((6, 0x2A, 0x09)));
+    // SBC-3: LOGICAL BLOCK ADDRESS OUT OF RANGE.
+    let beyond = [0x28, 0, 0, 0, 0x3F, 0xFF, 0, 0, 1, 0];
+    assert_eq!(ask(&mut sessions[0], 0, &beyond, 512).sense(), Some((5, 0x21, 0)));
 }

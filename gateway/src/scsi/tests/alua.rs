@@ -4,9 +4,21 @@ use std::sync::{Arc, Mutex};
 
 use super::bench::{code, entry, none, out, room_of};
 use super::{Bench, Sense, cdb10, sense};
+use crate::disk::Error;
+use crate::scsi::Unit;
 use crate::scsi::alua::{Cause, Done, Group, Groups, Refusal, Source, State, States, Wish};
 use crate::scsi::opcode;
 use crate::scsi::step::status;
+
+/// What the lane does: hands the wishes to the unit's source.
+pub(super) fn set_groups(unit: &Unit, wishes: &[Wish]) -> Result<(), Error> {
+    let (tell, told) = std::sync::mpsc::channel();
+    unit.source().unwrap().set(wishes, Box::new(move |result| tell.send(result).unwrap()));
+    told.recv().unwrap().map_err(|refusal| match refusal {
+        Refusal::Transitioning => Error::NotReady,
+        Refusal::Failed => Error::Io(5),
+    })
+}
 
 /// A cluster of two gateways that does what a test tells it. The bench's nexuses come through port 3.
 pub(super) struct Cluster {
@@ -266,6 +278,9 @@ fn a_change_that_cannot_be_made_is_said_to_have_failed() {
     // SPC-4, SET TARGET PORT GROUPS: SET TARGET PORT GROUPS COMMAND FAILED.
     let cluster = Cluster::new(true);
     let mut bench = bench(&cluster);
+    *cluster.refuses.lock().unwrap() = Some(Refusal::Transitioning);
+    let list = [0, 0, 0, 0, 1, 0, 0, 7];
+    bench.fails_with(&set(8), &list, sense::ASYMMETRIC_ACCESS_STATE_TRANSITION);
     *cluster.refuses.lock().unwrap() = Some(Refusal::Failed);
     bench.fails_with(&set(8), &[0, 0, 0, 0, 1, 0, 0, 7], sense::SET_TARGET_PORT_GROUPS_COMMAND_FAILED);
     bench.passes(&[0; 6]);

@@ -307,13 +307,8 @@ impl Bench {
             }
             Io::Flush => {}
             Io::SetTargetPortGroups(wishes) => {
-                let ended = Arc::new(Mutex::new(Err(crate::scsi::alua::Refusal::Failed)));
-                let told = Arc::clone(&ended);
-                let source = self.unit.source().unwrap();
-                source.set(&wishes, Box::new(move |result| *told.lock().unwrap() = result));
-                if ended.lock().unwrap().is_err() {
-                    return Finished { result: Err(Error::Io(5)), buffer: None };
-                }
+                let result = super::alua::set_groups(&self.unit, &wishes).map(|()| outcome);
+                return Finished { result, buffer: None };
             }
             Io::SaveReservations(save) => {
                 let stored = match self.stored.pop() {
