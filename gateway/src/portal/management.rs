@@ -76,6 +76,7 @@ impl Connection {
             ABORT_TASK_SET => return self.end_set(request, &[at], TaskManagementKind::AbortTaskSet),
             CLEAR_TASK_SET => return self.end_set(request, &[at], TaskManagementKind::ClearTaskSet),
             LUN_RESET => return self.end_set(request, &[at], TaskManagementKind::LunReset),
+            // The target is what the initiator sees of it: LUNs that are kept from it are none of its business.
             WARM_RESET => {
                 return self.end_set(request, &self.luns.visible(), TaskManagementKind::TargetWarmReset);
             }

@@ -27,8 +27,8 @@ pub(super) struct Gate {
     known: BTreeMap<Nexus, Known>,
     /// The unit's number in its targets.
     lun: u16,
-    /// Nexuses that were known and have ended, oldest first.
-    ended: VecDeque<Arc<Entry>>,
+    /// Nexuses that were known and have ended, oldest first, and what their ports are greeted with when they come again.
+    ended: VecDeque<(Arc<Entry>, Sense)>,
     /// Nexuses have ended since [`Gate::forgot`] was last asked.
     forgot: bool,
 }
@@ -58,6 +58,13 @@ impl Known {
         if !self.attentions.contains(&condition) {
             self.attentions.push(condition);
         }
+    }
+
+    /// What the nexus' ports are told when they come again: of the lost nexus, unless they have yet to learn of a reset or
+    /// the power-on, which are more (SAM-5, unit attention condition precedence).
+    fn farewell(&self) -> Sense {
+        let first = self.attentions.first().filter(|condition| condition.asc == sense::POWER_ON_OCCURRED.asc);
+        first.copied().unwrap_or(sense::I_T_NEXUS_LOSS_OCCURRED)
     }
 
     fn hear(&mut self, lun: u16) {
@@ -108,11 +115,7 @@ impl Gate {
         }
         match (self.nexuses.get(nexus), self.nexuses.news(nexus)) {
             (Some(entry), Some(news)) => {
-                let greeting = if self.was_here(&entry) {
-                    sense::I_T_NEXUS_LOSS_OCCURRED
-                } else {
-                    sense::POWER_ON_OCCURRED
-                };
+                let greeting = self.was_here(&entry).unwrap_or(sense::POWER_ON_OCCURRED);
                 // What happened before it came is no news to it.
                 news.take_cleared(self.lun);
                 let known = Known {
@@ -132,14 +135,14 @@ impl Gate {
         }
     }
 
-    /// Whether another nexus has, or had, the same ports. A session that has been replaced may live on for as long as the
-    /// disk has one of its commands.
-    fn was_here(&mut self, entry: &Entry) -> bool {
-        if let Some(index) = self.ended.iter().position(|ended| ended.ports == entry.ports) {
-            self.ended.remove(index);
-            return true;
+    /// What a nexus is greeted with if another one has, or had, the same ports. A session that has been replaced may live
+    /// on for as long as the disk has one of its commands.
+    fn was_here(&mut self, entry: &Entry) -> Option<Sense> {
+        if let Some(index) = self.ended.iter().position(|(ended, _)| ended.ports == entry.ports) {
+            return self.ended.remove(index).map(|(_, greeting)| greeting);
         }
-        self.known.values().any(|known| known.entry.as_ref().is_some_and(|known| known.ports == entry.ports))
+        let same = |known: &&Known| known.entry.as_ref().is_some_and(|known| known.ports == entry.ports);
+        self.known.values().find(same).map(Known::farewell)
     }
 
     /// Forgets the nexuses that have ended, looks the others' views up again, and hears their news.
@@ -150,7 +153,7 @@ impl Gate {
             let entry = nexuses.get(*nexus);
             match (&entry, &known.entry) {
                 (Some(_), _) => known.hear(*lun),
-                (None, Some(gone)) => ended.push_back(Arc::clone(gone)),
+                (None, Some(gone)) => ended.push_back((Arc::clone(gone), known.farewell())),
                 (None, None) => {}
             }
             known.entry = entry;
@@ -212,6 +215,11 @@ impl Gate {
                 known.attentions = SmallVec::from_buf([condition]);
             }
             known.prevents_removal = false;
+        }
+        for (_, greeting) in &mut self.ended {
+            if *greeting != sense::POWER_ON_OCCURRED {
+                *greeting = condition;
+            }
         }
     }
 

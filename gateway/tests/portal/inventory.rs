@@ -128,6 +128,11 @@ fn an_initiator_port_that_logs_in_again_is_told_of_the_lost_nexus() {
     // Reinstated: the old session has not been closed.
     let mut reinstated = Initiator::session(bench.address, TARGET);
     assert_eq!(ready(&mut reinstated, 0), check((6, 0x29, 0x07)));
+    // SAM-5, hard reset: told to those whom it has thrown out, too.
+    assert_eq!(reinstated.manage(7, &rbdgate::portal::pdu::ScsiCommand::default()), 0);
+    assert!(reinstated.closed());
+    let mut after = Initiator::session(bench.address, TARGET);
+    assert_eq!(ready(&mut after, 0), check((6, 0x29, 0x02)));
     let mut other = Initiator::connect(bench.address);
     other.isid[5] = 9;
     other.log_in(TARGET, &[]);

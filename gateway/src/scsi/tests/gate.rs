@@ -145,7 +145,21 @@ fn an_initiator_port_that_logs_in_again_hears_of_the_lost_nexus() {
     reports(&mut bench, &newest, &[sense::I_T_NEXUS_LOSS_OCCURRED]);
     let stranger = bench.nexuses.enter(entry("iqn.2026-01.example:stranger"));
     reports(&mut bench, &stranger, &[sense::POWER_ON_OCCURRED]);
-    // A reset is more than a lost nexus (SAM-5, unit attention condition precedence).
+    // What it has missed is more than a lost nexus (SAM-5, unit attention condition precedence).
+    drop(stranger);
+    let stranger = bench.nexuses.enter(entry("iqn.2026-01.example:passing"));
+    bench.run_as(stranger.nexus(), &[0x12, 0, 0, 0, 96, 0], &mut room_of(96));
+    drop(stranger);
+    let stranger = bench.nexuses.enter(entry("iqn.2026-01.example:passing"));
+    reports(&mut bench, &stranger, &[sense::POWER_ON_OCCURRED]);
+    drop(stranger);
+    bench.passes(&[0; 6]);
+    bench.unit.reset(Reset::Target);
+    let stranger = bench.nexuses.enter(entry("iqn.2026-01.example:passing"));
+    reports(&mut bench, &stranger, &[sense::SCSI_BUS_RESET_OCCURRED]);
+    let first = bench.session.clone();
+    reports(&mut bench, &first, &[sense::SCSI_BUS_RESET_OCCURRED]);
+    reports(&mut bench, &newest, &[sense::SCSI_BUS_RESET_OCCURRED]);
     drop(newest);
     let newest = bench.nexuses.enter(entry("iqn.2026-01.example:other"));
     bench.run_as(newest.nexus(), &[0x12, 0, 0, 0, 96, 0], &mut room_of(96));
