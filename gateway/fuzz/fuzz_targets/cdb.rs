@@ -7,7 +7,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rbdgate::disk::{Error, Geometry, Outcome, Provisioning};
+use rbdgate::disk::{AtomicWrite, Error, Geometry, Outcome, Provisioning};
 use rbdgate::nexus::{Entry, Ports, Table, View};
 use rbdgate::scsi::{Data, DataIn, Direction, Finished, Identity, Io, Memory, Settings, Step, Stored, Unit, status};
 
