@@ -45,7 +45,7 @@ pub struct Config {
 pub struct Admin {
     /// Address of `/metrics` and `/health`; `None`: not served.
     pub listen: Option<SocketAddr>,
-    /// Unix socket of `rbdgate status` and `rbdgate reload`.
+    /// Unix socket of `rbdgate status`, `rbdgate reload` and `rbdgate disk`.
     pub control: PathBuf,
 }
 

@@ -19,7 +19,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::gate::{Gate, Pass};
-use super::{Completer, Completion, CompletionQueue, Disk, Error, Geometry, Operation, Outcome, Request};
+use super::{
+    Completer, Completion, CompletionQueue, Disk, Error, Geometry, Operation, Outcome, Request, ResizeError,
+};
 
 /// How every request is treated that no rule picks out.
 #[derive(Clone, Debug, Default)]
@@ -208,6 +210,18 @@ impl Disk for Fault {
 
     fn on_resize(&self, listener: Box<dyn Fn(u64) + Send + Sync>) {
         self.inner.on_resize(listener);
+    }
+
+    fn resize(&self, size: u64, shrink: bool) -> Result<(), ResizeError> {
+        self.inner.resize(size, shrink)
+    }
+
+    fn is_told_of_resizes(&self) -> bool {
+        self.inner.is_told_of_resizes()
+    }
+
+    fn look(&self) {
+        self.inner.look();
     }
 
     fn close(&self) {

@@ -45,6 +45,17 @@ impl Own {
         self.waiting.push(completer);
     }
 
+    /// After a panic: nothing more is waited for.
+    pub(super) fn give_up(&mut self) {
+        self.waiting.clear();
+        (self.queued, self.holds) = (false, false);
+    }
+
+    /// After a panic: the disk has given back one of the requests, which nobody wants any more.
+    pub(super) fn lost(&mut self) {
+        self.pending = self.pending.saturating_sub(1);
+    }
+
     /// Takes back the wait of the command at `place`; false when it does not wait.
     fn withdraw(&mut self, place: usize) -> bool {
         let waits = |completer: &Completer| (completer.tag() & 0xffff) as usize == place;

@@ -16,16 +16,19 @@
 //! Invariants: a command is answered exactly once, and only when the disk has none of its operations any more; payload of
 //! READ and WRITE is never copied; an error stays with its LUN, a corrupt ring included.
 
+mod access;
 mod background;
 mod inbox;
 mod inflight;
 mod pump;
 mod ranges;
+mod requests;
 mod reservations;
 mod stats;
 mod sync;
 mod tasks;
 mod visit;
+mod wreck;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -79,6 +82,10 @@ struct Shared {
     resized: AtomicU64,
     /// It is time to look at the store's pool.
     look: AtomicBool,
+    /// TAS of the unit's control mode page, for whoever ends commands that are not in the ring yet.
+    task_aborted_status: Arc<AtomicBool>,
+    /// The access states of the target ports have changed.
+    access_changed: AtomicBool,
     /// Another gateway has changed the reservations, to this; `news` says so without a lock.
     changed: Mutex<Option<Snapshot>>,
     news: AtomicBool,
@@ -110,7 +117,7 @@ async fn look_often(lane: &Weak<Shared>) {
 
 /// Starts a lane on a reactor.
 ///
-/// The disk's resize listener is taken. The task must have ended (see [`Lane::stop`]) before the reactors are shut down.
+/// The disk's resize listener and the unit's listener for access states are taken. The task must have ended (see [`Lane::stop`]) before the reactors are shut down.
 pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
     let shared = Arc::new(Shared {
         bell: Bell::new(),
@@ -119,6 +126,9 @@ pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
         stopping: AtomicBool::new(false),
         resized: AtomicU64::new(UNCHANGED),
         look: AtomicBool::new(false),
+        task_aborted_status: Arc::new(AtomicBool::new(true)),
+        // Looked at once at the start: they may have changed since the unit was made.
+        access_changed: AtomicBool::new(true),
         changed: Mutex::default(),
         news: AtomicBool::new(false),
         hall: Hall::new(parts.disk.as_ref().map_or(0, |disk| disk.size())),
@@ -129,6 +139,15 @@ pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
             if let Some(lane) = lane.upgrade() {
                 lane.hall.resized(size);
                 lane.resized.store(size, Ordering::Release);
+                lane.bell.ring();
+            }
+        }));
+    }
+    if let Some(source) = parts.unit.source() {
+        let lane = Arc::downgrade(&shared);
+        source.on_change(Box::new(move || {
+            if let Some(lane) = lane.upgrade() {
+                lane.access_changed.store(true, Ordering::Release);
                 lane.bell.ring();
             }
         }));
@@ -158,6 +177,11 @@ impl Lane {
     /// Where other LUNs' commands leave requests for this one.
     pub fn door(&self) -> Arc<dyn Door> {
         Arc::clone(&self.shared) as _
+    }
+
+    /// Whether a command that another nexus has ended is answered TASK ABORTED (SAM-5, TAS), as it is now and will be.
+    pub fn task_aborted_status(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.shared.task_aborted_status)
     }
 
     /// The lane's figures.

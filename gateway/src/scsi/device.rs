@@ -14,7 +14,10 @@ use super::opcode::{self, Flow, Opcode, Requires};
 use super::sense::{self, Sense};
 use super::step::{Data, DataIn, Direction, Finished, Io, Reply, Step, status};
 use super::unit::Settings;
-use super::{background, capacity, compare, copy, limits, log, reservation, space, transfer, verify};
+use super::{
+    alua, background, capacity, compare, copy, limits, log, reservation, space, target_port_groups, transfer,
+    verify,
+};
 use crate::disk::{AtomicWrite, Geometry};
 use crate::{nexus, units};
 
@@ -51,6 +54,8 @@ pub(super) enum Then {
     Or(Box<compare::Or>),
     /// [`capacity`]: GET LBA STATUS.
     LbaStatus(capacity::LbaStatus),
+    /// [`target_port_groups`]: SET TARGET PORT GROUPS.
+    SetTargetPortGroups(target_port_groups::Setting),
     /// [`reservation`]: a command that changes reservations.
     Reservation(Box<reservation::Pending>),
     /// [`background`]: the operation that the command has begun.
@@ -158,6 +163,8 @@ pub(super) struct Device {
     pub(super) blocks: u64,
     pub(super) mode: mode::Pages,
     pub(super) gate: Gate,
+    /// Through which target ports it can be used.
+    pub(super) ports: alua::Ports,
     pub(super) reservations: reservation::State,
     pub(super) background: background::State,
     pub(super) space: space::Watch,
@@ -183,7 +190,8 @@ impl Device {
             identity,
             blocks: size / u64::from(geometry.block_size.max(1)),
             mode: mode::Pages::defaults(&geometry),
-            gate: Gate::new(Arc::clone(&nexuses)),
+            gate: Gate::new(Arc::clone(&nexuses), settings.lun),
+            ports: alua::Ports::new(Arc::new(alua::Single::new(1))),
             reservations: reservation::State::default(),
             background: background::State::default(),
             space: space::Watch::default(),
@@ -210,11 +218,13 @@ impl Device {
 
     fn start(&mut self, row: Option<&'static Opcode>, cdb: &[u8], nexus: Nexus, data: &dyn Data) -> Answer {
         gate::attend(self, row, nexus)?;
+        let bytes = cdb;
         let (row, cdb) =
             cdb::parse(row, cdb).map_err(|sense| self.unknown_action(row, cdb).unwrap_or(sense))?;
         if self.reservations.conflicts(row, cdb, nexus, &self.gate) {
             return conflict(row.data);
         }
+        alua::admit(self, row, bytes, nexus)?;
         gate::admit(self, row, nexus)?;
         (row.run)(self, &Request { row, cdb, nexus, data })
     }
@@ -242,6 +252,7 @@ impl Device {
             Then::Compare(compare) => compare.resume(results, data),
             Then::Or(or) => or.resume(results, data),
             Then::LbaStatus(status) => status.resume(self, results),
+            Then::SetTargetPortGroups(setting) => setting.resume(self, results),
             Then::Reservation(pending) => pending.resume(self),
             Then::Background { transfer } => background::resume(self, transfer),
             Then::ExitFailureMode => background::exited(self, results),
@@ -254,6 +265,13 @@ impl Device {
             (answer, _) => answer,
         };
         self.conclude(flow, answer, data)
+    }
+
+    /// A command was aborted before it could go on.
+    pub(super) fn command_aborted(&mut self, continuation: &Continuation) {
+        if let Then::SetTargetPortGroups(_) = continuation.then {
+            self.ports.setting(None);
+        }
     }
 
     fn conclude(&self, flow: Flow, answer: Answer, data: &dyn Data) -> Step<Continuation> {
@@ -280,6 +298,7 @@ impl Device {
             Requires::Nothing => true,
             Requires::Thin => self.geometry.provisioning.is_some(),
             Requires::Removable => self.settings.removable,
+            Requires::ExplicitAccess => self.ports.groups.explicit,
             Requires::Atomic => self.atomic_write().is_some(),
         }
     }

@@ -3,7 +3,7 @@
 //! ```text
 //!  Unit::execute(cdb, nexus, data)
 //!    opcode   find()    one row of one table: usage map, medium, data, attention, reservation, handler
-//!    gate     admit()   unit attention → CDB → reservation → medium → write protection
+//!    gate     admit()   unit attention → CDB → reservation → access state of the port → medium → write protection
 //!    transfer, verify, compare, provision, capacity, inquiry, mode, …   the row's handler
 //!  → Step::Done(Reply)                        answered
 //!  → Step::Io { io, exclusive, then }         the lane carries the requests out …
@@ -21,6 +21,7 @@
 //! * every CHECK CONDITION has sense data; errors of the store become sense data in `fault`, and nowhere else.
 
 mod absent;
+pub mod alua;
 mod background;
 mod buffer;
 mod capacity;
@@ -44,10 +45,12 @@ pub mod sense;
 mod space;
 mod step;
 mod supported;
+mod target_port_groups;
 mod transfer;
 mod unit;
 mod verify;
 mod vpd;
+mod well_known;
 
 #[cfg(test)]
 mod tests;

@@ -21,6 +21,8 @@ struct Fields {
     software_write_protect: bool,
     /// THRESHOLD COUNT, which the operator decides; without one the page is not there.
     threshold: Option<u32>,
+    /// TAS.
+    task_aborted_status: bool,
 }
 
 /// Mode parameters of a unit.
@@ -40,6 +42,7 @@ impl Pages {
             descriptor_sense: false,
             software_write_protect: false,
             threshold: None,
+            task_aborted_status: true,
         };
         Self { current: defaults, defaults, cache }
     }
@@ -54,6 +57,11 @@ impl Pages {
         self.current.descriptor_sense
     }
 
+    /// TAS.
+    pub(super) fn task_aborted_status(&self) -> bool {
+        self.current.task_aborted_status
+    }
+
     /// SWP.
     pub(super) fn software_write_protect(&self) -> bool {
         self.current.software_write_protect
@@ -65,6 +73,7 @@ impl Pages {
             descriptor_sense: on,
             software_write_protect: on,
             threshold,
+            task_aborted_status: on,
         };
         match control {
             PageControl::Current => page.render(Fields { threshold, ..self.current }),
@@ -123,7 +132,9 @@ const CACHING: Page = Page {
 };
 
 /// Control (SPC-4). GLTSD: nothing is logged that could be saved. QUEUE ALGORITHM MODIFIER 1: tasks run in any order.
-/// TAS 0: a task that another nexus has aborted is not answered (SAM-5). BUSY TIMEOUT PERIOD: unlimited.
+/// TAS 1, unless an initiator wants otherwise: a task that another nexus has aborted is answered TASK ABORTED (SAM-5), as
+/// hosts know it from the kernel's target. Without that answer they would wait for their timeout, and find out by an abort
+/// of their own. BUSY TIMEOUT PERIOD: unlimited.
 const CONTROL: Page = Page {
     code: 0x0A,
     subpage: 0,
@@ -132,11 +143,13 @@ const CONTROL: Page = Page {
         page[2] = u8::from(fields.descriptor_sense) << 2 | 0x02;
         page[3] = 0x10;
         page[4] = u8::from(fields.software_write_protect) << 3;
+        page[5] = u8::from(fields.task_aborted_status) << 6;
         page[8..10].fill(0xFF);
     },
     take: |page, fields| {
         fields.descriptor_sense = page[2] & 0x04 != 0;
         fields.software_write_protect = page[4] & 0x08 != 0;
+        fields.task_aborted_status = page[5] & 0x40 != 0;
     },
 };
 

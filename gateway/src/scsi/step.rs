@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use ring::Nexus;
 use smallvec::SmallVec;
 
+use super::alua;
 use super::opcode::Flow;
 use crate::{disk, units};
 
@@ -192,6 +193,8 @@ pub enum Io {
         len: u64,
         limit: usize,
     },
+    /// Not the disk's: for the [`alua::Source`] of the unit.
+    SetTargetPortGroups(Box<[alua::Wish]>),
     /// Not the disk's: the lane stores the unit's reservations.
     SaveReservations(Box<SaveReservations>),
     /// Not the disk's: the lane ends other commands, or waits for them.

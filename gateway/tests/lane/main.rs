@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod access;
 mod background;
 mod commands;
 mod copies;
@@ -10,3 +11,4 @@ mod data_area;
 mod driver;
 mod reservations;
 mod tasks;
+mod wreck;

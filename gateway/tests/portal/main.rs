@@ -2,9 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod aborted;
 mod data;
 mod discovery;
 mod hosts;
+mod inventory;
 mod kit;
 mod logins;
 mod malformed;

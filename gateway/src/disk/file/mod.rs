@@ -27,7 +27,7 @@ use self::lost::Lost;
 pub use self::workers::Workers;
 use self::workers::{Job, Line};
 use super::gate::Gate;
-use super::{AtomicWrite, Completer, Disk, Error, Geometry, Operation, Provisioning};
+use super::{AtomicWrite, Completer, Disk, Error, Geometry, Operation, Provisioning, ResizeError, resize};
 
 /// How to open a file.
 #[derive(Clone, Debug)]
@@ -214,6 +214,22 @@ impl Disk for FileDisk {
 
     fn on_resize(&self, listener: OnResize) {
         *self.open.listener.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(listener);
+    }
+
+    fn resize(&self, size: u64, shrink: bool) -> Result<(), ResizeError> {
+        resize::check(&self.open.geometry, self.size(), size, shrink)?;
+        // A block device has its size from elsewhere, and says so here.
+        Self::resize(self, size).map(|_seen| ()).map_err(|error| ResizeError::Store(error.to_string()))
+    }
+
+    fn is_told_of_resizes(&self) -> bool {
+        false
+    }
+
+    fn look(&self) {
+        if let Err(error) = self.refresh() {
+            tracing::debug!(%error, "the size of a file disk could not be read");
+        }
     }
 
     fn close(&self) {

@@ -3,7 +3,7 @@
 use super::{Attention, Class, Flow, Medium, Opcode, Requires, Reservation};
 use crate::scsi::{
     background, buffer, capacity, compare, condition, copy, inquiry, log, luns, mode, provision, reservation,
-    supported, transfer, verify,
+    supported, target_port_groups, transfer, verify,
 };
 
 // Byte 1 of the usage maps: RDPROTECT, WRPROTECT and VRPROTECT (0xE0) are not there, the disk has no protection
@@ -175,12 +175,18 @@ pub(super) const TABLE: &[Opcode] = &[
         .action().reads().data(Flow::In).requires(Requires::Thin),
     Opcode::new(&[0xA0, 0, 0xFF, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0], "report_luns", Class::Query, luns::report_luns)
         .data(Flow::In).attention(Attention::Passed),
+    Opcode::new(&[0xA3, 0x2A, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0], "report_target_port_groups", Class::Query,
+            target_port_groups::report)
+        .action().data(Flow::In),
     Opcode::new(&[0xA3, 0x0C, 0x87, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0],
             "report_supported_operation_codes", Class::Query, supported::operation_codes)
         .action().data(Flow::In).reservation(Reservation::Read),
     Opcode::new(&[0xA3, 0x0D, 0x80, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0],
             "report_supported_task_management_functions", Class::Query, supported::task_management_functions)
         .action().data(Flow::In).reservation(Reservation::Read),
+    Opcode::new(&[0xA4, 0x0A, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0], "set_target_port_groups", Class::Control,
+            target_port_groups::set)
+        .action().data(Flow::Out).reservation(Reservation::Write).requires(Requires::ExplicitAccess),
     Opcode::new(&[0xA8, 0x1A, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0], "read_12", Class::Read,
             transfer::read)
         .reads().data(Flow::In),

@@ -3,9 +3,11 @@
 mod bench;
 
 mod absent;
+mod alua;
 mod atomic;
 mod buffer;
 mod capacity;
+mod cdbs;
 mod compare;
 mod copy;
 mod diagnostic;

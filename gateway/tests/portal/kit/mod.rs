@@ -94,6 +94,7 @@ impl Bench {
                 let parts = parts(consumer, number, disk, &nexuses, port.clone());
                 let lane = lane::start(&reactors.all()[0], parts);
                 port.connect_lane(lane.doorbell());
+                port.connect_task_aborted_status(lane.task_aborted_status());
                 lanes.push(lane);
             } else {
                 let device = Device::start(consumer, setup.blocks, port.clone());
@@ -104,6 +105,23 @@ impl Bench {
         };
         let ports: Vec<_> = (0..setup.luns).map(|number| port(Some(number))).collect();
         let absent = port(None);
+        let well_known = setup.lanes.then(|| {
+            let (producer, consumer) = ring::create::<Ticket>(&setup.options, &pool).unwrap();
+            let port = Port::new(producer, setup.qfull_timeout);
+            let unit = Unit::well_known(Arc::clone(&nexuses));
+            let parts = lane::Parts {
+                name: "well known".into(),
+                consumer,
+                unit,
+                disk: None,
+                reservations: reservations::Memory::new(),
+                producer: port.clone(),
+            };
+            let lane = lane::start(&reactors.all()[0], parts);
+            port.connect_lane(lane.doorbell());
+            lanes.push(lane);
+            port
+        });
         let luns: BTreeMap<_, _> = (0..setup.luns).zip(ports.iter().cloned()).collect();
         let view = nexus::View { luns: luns.keys().copied().collect(), read_only: Vec::new() };
         let anyone = Some(Grant { view, ..Grant::default() });
@@ -114,6 +132,7 @@ impl Bench {
             addresses: Vec::new(),
             luns,
             absent,
+            well_known,
             access,
             parameters: setup.parameters,
             reactor: reactors.all()[0].clone(),
