@@ -70,14 +70,14 @@ fn a_preemption_tells_who_lost_its_registration_and_who_lost_the_type() {
 }
 
 #[test]
-fn who_has_come_back_hears_of_it_after_the_power_on() {
-    // SAM-5, unit attention conditions; the registration is the port's, whichever session it has now.
+fn who_has_come_back_hears_of_it_after_the_loss_of_its_nexus() {
+    // SAM-5, unit attention conditions and I_T nexus loss; the registration is the port's, whichever session it has now.
     let (mut bench, mut sessions) = registered(2);
     let Entry { ports, view } = entry("iqn.2026-01.example:n1");
     drop(sessions.pop());
     let again = bench.nexuses.enter(Entry { ports, view });
     bench.does(&sessions[0], PREEMPT, 0, (1, 2));
-    assert_eq!(bench.hears(&again), Some(s::POWER_ON_OCCURRED.code()));
+    assert_eq!(bench.hears(&again), Some(s::I_T_NEXUS_LOSS_OCCURRED.code()));
     assert_eq!(bench.hears(&again), Some(s::REGISTRATIONS_PREEMPTED.code()));
     assert_eq!(bench.hears(&again), None);
 }
