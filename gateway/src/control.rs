@@ -1,6 +1,6 @@
-//! The control socket: how `rbdgate status` and `rbdgate reload` reach a running gateway.
+//! The control socket: how `rbdgate status`, `rbdgate reload` and `rbdgate disk` reach a running gateway.
 //!
-//! A Unix socket, mode 0600. One request per connection: a line with a word; the answer is one JSON object,
+//! A Unix socket, mode 0600. One request per connection: a line of words; the answer is one JSON object,
 //! `{"ok": …}` or `{"error": "…"}`, and the end of the stream.
 
 use std::fs;
@@ -21,25 +21,49 @@ use crate::config::CONTROL;
 /// A status of 2,000 sessions and 1,000 LUNs is well under this.
 const LARGEST_ANSWER: u64 = 16 << 20;
 
+/// A word, a size and a disk's name.
+const LONGEST_LINE: u64 = 1024;
+
 /// What can be asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// The state of the gateway, as [`crate::status::Status`].
     Status,
     /// Read the configuration file again; answered with a sentence.
     Reload,
+    /// Give a disk that is in use another size; answered with a sentence.
+    Resize {
+        /// Its name in the configuration.
+        disk: String,
+        /// Bytes.
+        size: u64,
+        /// It may become smaller.
+        shrink: bool,
+    },
 }
 
 impl Command {
-    fn word(self) -> &'static str {
+    /// The line that asks for it.
+    fn line(&self) -> String {
         match self {
-            Self::Status => "status",
-            Self::Reload => "reload",
+            Self::Status => "status".into(),
+            Self::Reload => "reload".into(),
+            Self::Resize { disk, size, shrink } => {
+                format!("resize {size} {} {disk}", if *shrink { "shrink" } else { "grow" })
+            }
         }
     }
 
-    fn from_word(word: &str) -> Option<Self> {
-        [Self::Status, Self::Reload].into_iter().find(|command| command.word() == word)
+    fn from_line(line: &str) -> Option<Self> {
+        let mut words = line.splitn(4, ' ');
+        match (words.next()?, words.next(), words.next(), words.next()) {
+            ("status", None, ..) => Some(Self::Status),
+            ("reload", None, ..) => Some(Self::Reload),
+            ("resize", Some(size), Some(how @ ("shrink" | "grow")), Some(disk)) => {
+                Some(Self::Resize { disk: disk.into(), size: size.parse().ok()?, shrink: how == "shrink" })
+            }
+            _ => None,
+        }
     }
 }
 
@@ -69,7 +93,7 @@ pub fn ask<T: DeserializeOwned>(socket: Option<&Path>, command: Command) -> anyh
         )?,
     };
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
-    writeln!(stream, "{}", command.word())?;
+    writeln!(stream, "{}", command.line())?;
     let mut text = String::new();
     BufReader::new(stream.take(LARGEST_ANSWER))
         .read_to_string(&mut text)
@@ -108,18 +132,22 @@ impl Server {
             let (stream, _) = self.listener.accept().await?;
             let mut line = String::new();
             let mut reader = tokio::io::BufReader::new(stream);
-            let read =
-                tokio::time::timeout(Duration::from_secs(2), (&mut reader).take(64).read_line(&mut line))
-                    .await;
+            let read = tokio::time::timeout(
+                Duration::from_secs(2),
+                (&mut reader).take(LONGEST_LINE).read_line(&mut line),
+            )
+            .await;
             let stream = reader.into_inner();
             if !matches!(read, Ok(Ok(_))) {
                 continue;
             }
-            match Command::from_word(line.trim()) {
+            match Command::from_line(line.trim()) {
                 Some(command) => return Ok(Asked { command, stream }),
                 None => {
-                    let message =
-                        format!("\"{}\" is not understood; status, reload", line.trim().escape_debug());
+                    let message = format!(
+                        "\"{}\" is not understood; status, reload, resize",
+                        line.trim().escape_debug()
+                    );
                     send(stream, &Answer::Error(message)).await;
                 }
             }
@@ -188,6 +216,17 @@ mod tests {
     #[tokio::test]
     async fn nonsense_is_answered_with_the_words_that_are_understood() {
         assert!(exchange("selfdestruct\n").await.contains("status, reload"));
+    }
+
+    #[test]
+    fn a_line_says_what_the_command_was() {
+        let resize = |shrink| Command::Resize { disk: "my disk".into(), size: 1 << 40, shrink };
+        for command in [Command::Status, Command::Reload, resize(true), resize(false)] {
+            assert_eq!(Command::from_line(&command.line()), Some(command));
+        }
+        for line in ["", "status now", "resize", "resize 1 grow", "resize x grow d", "resize 1 cut d"] {
+            assert_eq!(Command::from_line(line), None, "{line}");
+        }
     }
 
     #[tokio::test]

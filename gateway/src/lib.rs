@@ -26,6 +26,7 @@
 
 pub mod admin;
 pub mod cli;
+pub mod cluster;
 pub mod config;
 pub mod control;
 pub mod disk;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rbdgate::cluster::reservations::Memory as Reservations;
 use rbdgate::disk::Disk;
 use rbdgate::disk::fault::{Fault, Settings as Store};
 use rbdgate::disk::memory::Memory;
@@ -103,7 +104,14 @@ impl Rig {
         *lock(&router.producer) = Some(producer.clone());
         let reactors = Reactors::start(1).expect("a reactor thread");
         let name = format!("{layout:?}");
-        let parts = Parts { name, consumer, unit, disk: Some(disk), producer: Arc::clone(&router) as _ };
+        let parts = Parts {
+            name,
+            consumer,
+            unit,
+            disk: Some(disk),
+            reservations: Reservations::new(),
+            producer: Arc::clone(&router) as _,
+        };
         let lane = lane::start(reactors.pick(), parts);
         Self { layout, producer, lane, pool, router, _reactors: reactors }
     }

@@ -7,9 +7,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rbdgate::disk::{Error, Geometry, Outcome, Provisioning};
+use rbdgate::disk::{AtomicWrite, Error, Geometry, Outcome, Provisioning};
 use rbdgate::nexus::{Entry, Ports, Table, View};
-use rbdgate::scsi::{Data, DataIn, Direction, Finished, Identity, Io, Memory, Settings, Step, Unit, status};
+use rbdgate::scsi::{Data, DataIn, Direction, Finished, Identity, Io, Memory, Settings, Step, Stored, Unit, status};
 
 const SIZE: u64 = 4 << 20;
 
@@ -56,6 +56,7 @@ fn unit(settings: u8) -> (Unit, rbdgate::nexus::Handle, u64) {
         provisioning: (settings & 4 == 0).then_some(thin),
         read_only: false,
         volatile_cache: settings & 8 == 0,
+        atomic_write: Some(AtomicWrite { max: 65536, granularity: 4096, alignment: 4096 }),
     };
     let settings = Settings { removable: settings & 16 != 0, ..Settings::default() };
     let unit = Unit::new(Identity::from_serial("fuzz"), geometry, SIZE, nexuses, settings);
@@ -84,7 +85,7 @@ fn carry_out(io: Io, data: &Buffer<'_>, block: u64, fails: bool) -> Finished {
             whole(offset, len);
             buffer
         }
-        Io::Write { offset, from, .. } => {
+        Io::Write { offset, from, .. } | Io::WriteAtomic { offset, from, .. } => {
             let (len, buffer) = memory(from);
             whole(offset, len);
             buffer
@@ -103,7 +104,15 @@ fn carry_out(io: Io, data: &Buffer<'_>, block: u64, fails: bool) -> Finished {
             whole(offset, compare.len() as u64);
             None
         }
-        Io::Flush => None,
+        Io::Flush | Io::Usage | Io::Note(_) | Io::Background | Io::EndCommands(_) | Io::SetTargetPortGroups(_) => None,
+        Io::Visit(away) => return Finished { result: Err(Error::NotReady), buffer: Some(away.call.into_buffer()) },
+        Io::SaveReservations(save) => {
+            assert!(save.state.len() <= 1 << 20);
+            let number = save.expected + 1;
+            let stored = if fails { Stored::Failed } else { Stored::Saved { number } };
+            save.outcome.set(stored).unwrap();
+            None
+        }
     };
     let result = if fails { Err(Error::Io(5)) } else { Ok(Outcome::default()) };
     Finished { result, buffer }
@@ -130,7 +139,9 @@ fuzz_target!(|input: &[u8]| {
                     break;
                 }
                 Step::Io { io, exclusive, then } => {
-                    assert!(!io.is_empty() && (exclusive.is_none() || turn == 0));
+                    // A command that changes reservations waits for its turn only.
+                    assert!(!io.is_empty() || exclusive.is_some());
+                    assert!(exclusive.is_none() || turn == 0);
                     let fails = how & 0x80 != 0 && turn == usize::from(how >> 2 & 3);
                     let mut results: Vec<_> =
                         io.into_iter().map(|io| carry_out(io, &data, block, fails)).collect();

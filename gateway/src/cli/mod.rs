@@ -2,6 +2,7 @@
 
 mod check;
 mod demo;
+mod disk;
 mod generate;
 mod reload;
 mod serve;
@@ -36,6 +37,8 @@ enum Command {
     Status(status::Status),
     /// Let a running gateway read its configuration file again
     Reload(reload::Reload),
+    /// Change a disk that is being served
+    Disk(disk::Disk),
     /// Print the completion script of a shell
     Completion(generate::Completion),
     /// Print the manual page, or write one for each command into a folder
@@ -68,6 +71,7 @@ impl Cli {
             Command::Check(check) => check.run(),
             Command::Status(status) => status.run(),
             Command::Reload(reload) => reload.run(),
+            Command::Disk(disk) => disk.run(),
             Command::Completion(completion) => completion.run(),
             Command::Man(man) => man.run(),
         };

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use check::CONTROL;
+pub use check::{CONTROL, STATE};
 pub use quantity::{Bytes, Time};
 pub use raw::Digest;
 
@@ -30,6 +30,8 @@ pub struct Config {
     pub discovery: Login,
     /// Memory, times and counts.
     pub limits: Limits,
+    /// Folder of what is kept from one run to the next (reservations); `None`: nothing is.
+    pub state: Option<PathBuf>,
     /// Reactor threads; 0: one per core.
     pub reactors: usize,
     /// Disks by their name in the file.
@@ -43,7 +45,7 @@ pub struct Config {
 pub struct Admin {
     /// Address of `/metrics` and `/health`; `None`: not served.
     pub listen: Option<SocketAddr>,
-    /// Unix socket of `rbdgate status` and `rbdgate reload`.
+    /// Unix socket of `rbdgate status`, `rbdgate reload` and `rbdgate disk`.
     pub control: PathBuf,
 }
 
@@ -114,6 +116,11 @@ pub struct Disk {
     pub read_only: bool,
     /// Logical block, bytes: 512 or 4096.
     pub block_size: u32,
+    /// Physical block, bytes: 512 or 4096, and not below the logical one. 512 with 512 is what hosts call 512n, 4096 with
+    /// 512 is 512e, 4096 with 4096 is 4Kn.
+    pub physical_block_size: u32,
+    /// Percent of the store's pool (or file system) in use from which hosts are warned.
+    pub pool_threshold: Option<u8>,
     /// Unit serial number (VPD 80h) and seed of the NAA name; by default made from the store's name.
     pub serial: Option<String>,
     /// T10 vendor identification, at most 8 characters.

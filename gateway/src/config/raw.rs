@@ -16,6 +16,7 @@ pub(super) struct File {
     pub(super) admin: Option<Admin>,
     pub(super) discovery: Option<Discovery>,
     pub(super) limits: Option<Limits>,
+    pub(super) state: Option<PathBuf>,
     pub(super) reactors: Option<Spanned<usize>>,
     #[serde(default)]
     pub(super) disks: BTreeMap<String, Spanned<Disk>>,
@@ -65,6 +66,8 @@ pub(super) struct Disk {
     pub(super) memory: Option<Memory>,
     pub(super) read_only: Option<bool>,
     pub(super) block_size: Option<Spanned<u32>>,
+    pub(super) physical_block_size: Option<Spanned<u32>>,
+    pub(super) pool_threshold: Option<Spanned<u8>>,
     pub(super) serial: Option<Spanned<String>>,
     pub(super) vendor: Option<Spanned<String>>,
     pub(super) product: Option<Spanned<String>>,

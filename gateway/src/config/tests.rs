@@ -28,6 +28,7 @@ fn a_small_file_gets_defaults_for_the_rest() {
     let config = parse(SMALL).unwrap();
     assert_eq!(config.listen, ["0.0.0.0:3260".parse().unwrap()]);
     assert_eq!(config.limits, Limits::default());
+    assert_eq!(config.state.as_deref(), Some(Path::new("/var/lib/rbdgate")));
     let store = Store::File { path: "/etc/rbdgate/vm1.img".into(), size: Some(10 << 30) };
     assert_eq!(config.disks["vm1"].store, store);
     let target = &config.targets["iqn.2026-01.com.example:one"];
@@ -110,6 +111,30 @@ fn mutual_secrets_must_differ() {
 fn one_disk_cannot_be_two_luns() {
     let text = SMALL.replace("0: vm1", "0: vm1, 1: vm1");
     assert!(problems(&text)[0].contains("serve a disk once"));
+}
+
+#[test]
+fn block_sizes_go_together_as_512n_512e_and_4kn() {
+    let disk = |sizes: &str| SMALL.replace("  vm1:", &format!("  vm1:\n{sizes}"));
+    let sizes = |text: &str| {
+        let disk = &parse(text).unwrap().disks["vm1"];
+        (disk.block_size, disk.physical_block_size)
+    };
+    assert_eq!(sizes(SMALL), (512, 4096));
+    assert_eq!(sizes(&disk("    physical_block_size: 512")), (512, 512));
+    assert_eq!(sizes(&disk("    block_size: 4096")), (4096, 4096));
+    let wrong = problems(&disk("    block_size: 4096\n    physical_block_size: 512"));
+    assert!(wrong[0].contains("512 is below block_size, which is 4096"), "{wrong:?}");
+    assert!(problems(&disk("    physical_block_size: 8192"))[0].contains("512 or 4096"));
+}
+
+#[test]
+fn a_pool_threshold_is_a_percentage() {
+    let disk = |percent: &str| SMALL.replace("  vm1:", &format!("  vm1:\n    pool_threshold: {percent}"));
+    assert_eq!(parse(&disk("80")).unwrap().disks["vm1"].pool_threshold, Some(80));
+    for percent in ["0", "100"] {
+        assert!(problems(&disk(percent))[0].contains("from 1 to 99"));
+    }
 }
 
 #[test]

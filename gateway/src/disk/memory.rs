@@ -14,7 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::gate::Gate;
 use super::request::append_extent;
-use super::{AllocationExtent, Buffer, Disk, Error, Geometry, Operation, Outcome, Provisioning, Request};
+use super::{
+    AllocationExtent, AtomicWrite, Buffer, Disk, Error, Geometry, Operation, Outcome, Provisioning, Request,
+    ResizeError, Usage, resize,
+};
 
 /// Bytes of a chunk; also the unmap granularity.
 pub const CHUNK: usize = 64 * 1024;
@@ -47,6 +50,8 @@ impl Memory {
             provisioning: Some(Provisioning { granularity: CHUNK as u64, alignment: 0, reads_zero: true }),
             read_only: false,
             volatile_cache: false,
+            // A crash leaves nothing that could be half of something.
+            atomic_write: Some(AtomicWrite { max: 8 << 20, granularity: 512, alignment: 512 }),
         };
         Self::with_geometry(size, geometry)
     }
@@ -86,7 +91,7 @@ impl Memory {
         request.admit(&self.geometry, self.size())?;
         match request {
             Request::Read { offset, buffer } => self.read(*offset, buffer),
-            Request::Write { offset, buffer, .. } => {
+            Request::Write { offset, buffer, .. } | Request::WriteAtomic { offset, buffer, .. } => {
                 self.write(*offset, buffer.len(), |at, into| copy_from(buffer, at, into));
             }
             Request::WriteSame { offset, len, pattern, .. } => {
@@ -104,8 +109,15 @@ impl Memory {
             }
             Request::Flush => {}
             Request::Allocation { offset, len, limit } => {
-                return Ok(Outcome { extents: self.allocation(*offset, *len, *limit) });
+                let extents = self.allocation(*offset, *len, *limit);
+                return Ok(Outcome { extents, ..Outcome::default() });
             }
+            Request::Usage => {
+                let usage = Usage { used: Some(self.resident()), ..Usage::default() };
+                return Ok(Outcome { usage: Some(Box::new(usage)), ..Outcome::default() });
+            }
+            // Nothing here outlives the process.
+            Request::Note { .. } => return Err(Error::Unsupported),
         }
         Ok(Outcome::default())
     }
@@ -202,6 +214,14 @@ impl Disk for Memory {
 
     fn on_resize(&self, listener: Listener) {
         *lock(&self.listener) = Some(listener);
+    }
+
+    fn resize(&self, size: u64, shrink: bool) -> Result<(), ResizeError> {
+        resize::check(&self.geometry, self.size(), size, shrink)?;
+        if size != self.size() {
+            Self::resize(self, size);
+        }
+        Ok(())
     }
 
     fn close(&self) {

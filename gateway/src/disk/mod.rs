@@ -25,11 +25,14 @@ mod gate;
 pub mod memory;
 pub mod rbd;
 mod request;
+mod resize;
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use ring::Segments;
+
+pub use self::resize::ResizeError;
 
 /// The memory of a read or write.
 #[derive(Debug)]
@@ -67,6 +70,16 @@ pub enum Request {
     },
     /// Write the buffer at `offset`.
     Write {
+        /// Where on the disk.
+        offset: u64,
+        /// The data.
+        buffer: Buffer,
+        /// On stable storage before completion.
+        fua: bool,
+    },
+    /// Write the buffer at `offset`, whole or not at all whatever fails meanwhile. Only sent within
+    /// [`Geometry::atomic_write`].
+    WriteAtomic {
         /// Where on the disk.
         offset: u64,
         /// The data.
@@ -124,6 +137,15 @@ pub enum Request {
         /// At most this many extents are wanted.
         limit: usize,
     },
+    /// How much of its pool the disk takes, and what is left. Answered with [`Outcome::usage`].
+    Usage,
+    /// Keep these few bytes with the disk, on stable storage, until the next note; `None` forgets them. They say what must
+    /// be finished before anybody reads the disk again, and are [`Disk::note`] when it is opened next. A store that does
+    /// not outlive the process answers [`Error::Unsupported`].
+    Note {
+        /// The bytes.
+        note: Option<Vec<u8>>,
+    },
 }
 
 /// A stretch of a disk that is allocated or not.
@@ -140,6 +162,20 @@ pub struct AllocationExtent {
 pub struct Outcome {
     /// For [`Request::Allocation`]: contiguous extents from the offset on, in order.
     pub extents: Vec<AllocationExtent>,
+    /// For [`Request::Usage`].
+    pub usage: Option<Box<Usage>>,
+}
+
+/// What a thin disk takes of its pool or file system; `None` for what the store does not know, or only after a long look.
+/// Bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Taken by this disk.
+    pub used: Option<u64>,
+    /// Free in the pool, for this disk and all others.
+    pub available: Option<u64>,
+    /// The pool's size.
+    pub pool: Option<u64>,
 }
 
 /// Why an operation failed. `scsi::fault` turns each into sense data.
@@ -207,6 +243,11 @@ impl Completer {
         self.tag
     }
 
+    /// Gives the right up: somebody else completes the operation, or has.
+    pub(crate) fn forget(mut self) {
+        self.queue = None;
+    }
+
     /// Completes the operation; `buffer` is the request's [`Buffer::Owned`], if it had one.
     pub fn complete(mut self, result: Result<Outcome, Error>, buffer: Option<Vec<u8>>) {
         if let Some(queue) = self.queue.take() {
@@ -255,6 +296,19 @@ pub struct Geometry {
     pub read_only: bool,
     /// Completed writes may be lost before a flush (WCE=1).
     pub volatile_cache: bool,
+    /// Which [`Request::WriteAtomic`] the store carries out; `None`: none.
+    pub atomic_write: Option<AtomicWrite>,
+}
+
+/// What a store promises of a write that is not to be torn by a crash or a power failure. Bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtomicWrite {
+    /// The longest such write.
+    pub max: u64,
+    /// Its length is a multiple of this.
+    pub granularity: u64,
+    /// It begins at a multiple of this.
+    pub alignment: u64,
 }
 
 /// How a thin store gives space back. Bytes.
@@ -276,11 +330,31 @@ pub trait Disk: Send + Sync + 'static {
     /// Size now, bytes; a multiple of the block size.
     fn size(&self) -> u64;
 
+    /// What [`Request::Note`] has left, when the disk was opened.
+    fn note(&self) -> Option<Vec<u8>> {
+        None
+    }
+
     /// Starts one operation. See the module's contract.
     fn submit(&self, operation: Operation);
 
     /// Registers who is told that the size has changed (an image resized elsewhere). One listener; the last one counts.
     fn on_resize(&self, listener: Box<dyn Fn(u64) + Send + Sync>);
+
+    /// Changes the size, and tells the listener as soon as it has. Becomes smaller only with `shrink`; what lies behind the
+    /// new end is lost. Blocks.
+    fn resize(&self, _size: u64, _shrink: bool) -> Result<(), ResizeError> {
+        Err(ResizeError::Unsupported)
+    }
+
+    /// Whether somebody tells the disk when its store is resized elsewhere. Else [`Disk::look`] wants to be called now and
+    /// then.
+    fn is_told_of_resizes(&self) -> bool {
+        true
+    }
+
+    /// Looks at the store's size, and tells the listener if it is another one. Blocks.
+    fn look(&self) {}
 
     /// Stops taking operations, waits until every one in flight has been completed, flushes and lets go of the store.
     /// Later operations answer [`Error::NotReady`]. Blocks; call it outside the reactors.

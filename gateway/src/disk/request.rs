@@ -7,31 +7,32 @@ use std::ops::Range;
 use super::{AllocationExtent, Buffer, Error, Geometry, Request};
 
 impl Request {
-    /// The bytes of the disk that the request touches, as offset and length; `None` for a flush.
+    /// The bytes of the disk that the request touches, as offset and length; `None` for one that is not about a range.
     pub(crate) fn span(&self) -> Option<(u64, u64)> {
         match self {
-            Self::Read { offset, buffer } | Self::Write { offset, buffer, .. } => {
-                Some((*offset, buffer.len() as u64))
-            }
+            Self::Read { offset, buffer }
+            | Self::Write { offset, buffer, .. }
+            | Self::WriteAtomic { offset, buffer, .. } => Some((*offset, buffer.len() as u64)),
             Self::WriteSame { offset, len, .. }
             | Self::WriteZeroes { offset, len, .. }
             | Self::Discard { offset, len }
             | Self::Allocation { offset, len, .. } => Some((*offset, *len)),
             Self::CompareAndWrite { offset, compare, .. } => Some((*offset, compare.len() as u64)),
-            Self::Flush => None,
+            Self::Flush | Self::Usage | Self::Note { .. } => None,
         }
     }
 
     /// True when the request may change the disk.
     pub(crate) fn writes(&self) -> bool {
-        !matches!(self, Self::Read { .. } | Self::Flush | Self::Allocation { .. })
+        !matches!(self, Self::Read { .. } | Self::Flush | Self::Allocation { .. } | Self::Usage)
     }
 
     /// The gateway's own memory, to go back with the completion.
     pub(crate) fn into_owned(self) -> Option<Vec<u8>> {
         match self {
             Self::Read { buffer: Buffer::Owned(bytes), .. }
-            | Self::Write { buffer: Buffer::Owned(bytes), .. } => Some(bytes),
+            | Self::Write { buffer: Buffer::Owned(bytes), .. }
+            | Self::WriteAtomic { buffer: Buffer::Owned(bytes), .. } => Some(bytes),
             _ => None,
         }
     }
@@ -57,9 +58,25 @@ impl Request {
             {
                 Err(Error::Unsupported)
             }
+            Self::WriteAtomic { offset, buffer, .. }
+                if !geometry.keeps_whole(*offset, buffer.len() as u64) =>
+            {
+                Err(Error::Unsupported)
+            }
             Self::Discard { .. } if geometry.provisioning.is_none() => Err(Error::Unsupported),
             _ => Ok(()),
         }
+    }
+}
+
+impl Geometry {
+    /// Whether a write is within what the store promises of atomic ones.
+    fn keeps_whole(&self, offset: u64, len: u64) -> bool {
+        self.atomic_write.is_some_and(|promise| {
+            len <= promise.max
+                && len.is_multiple_of(promise.granularity)
+                && offset.is_multiple_of(promise.alignment)
+        })
     }
 }
 
@@ -96,6 +113,7 @@ mod tests {
             provisioning: None,
             read_only,
             volatile_cache: false,
+            atomic_write: None,
         }
     }
 

@@ -4,12 +4,12 @@
 //! the operation within its step, and the place's *generation*; a place moves to the next generation whenever a step has
 //! ended, so a completion that comes late or twice finds nobody.
 
-use std::ops::Range;
 use std::time::Instant;
 
 use ring::Command;
 use smallvec::SmallVec;
 
+use super::ranges::Claim;
 use crate::disk::{Completion, Error};
 use crate::scsi::{Continuation, Finished};
 
@@ -24,8 +24,8 @@ pub(super) struct Flight {
     pub(super) results: SmallVec<[Finished; 1]>,
     /// Operations of the running step that the disk still has.
     pub(super) pending: usize,
-    /// What the running step writes.
-    pub(super) span: Option<Range<u64>>,
+    /// What the running step reads or writes.
+    pub(super) span: Option<Claim>,
     /// When the lane took the command.
     pub(super) taken: Instant,
     /// Task management has ended it: nothing further is started, and the answer is TASK ABORTED.
@@ -129,8 +129,8 @@ impl Inflight {
             .collect()
     }
 
-    /// What is being written now, by place.
-    pub(super) fn spans(&self) -> impl Iterator<Item = (usize, Range<u64>)> {
+    /// What is at the disk now, by place.
+    pub(super) fn spans(&self) -> impl Iterator<Item = (usize, Claim)> {
         let taken = self.places.iter().enumerate();
         taken.filter_map(|(place, slot)| Some((place, slot.flight.as_ref()?.span.clone()?)))
     }

@@ -8,42 +8,55 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use ring::{Command, Consumer, Doorbell, Entry, Kick, NextError, Response, Segments};
+use ring::{Command, Consumer, Doorbell, Entry, Kick, NextError, Response};
 use smallvec::SmallVec;
 
+use super::background::{OWN, Own};
 use super::inflight::{Flight, Inflight, MOST_OPERATIONS, Moved, unfinished};
-use super::ranges::{Claim, Ranges};
+use super::ranges::{Claim, Kind, Ranges};
+use super::requests::{is_payload, touched};
+use super::reservations::Waits;
 use super::visit::Guests;
 use super::{Parts, Shared, UNCHANGED};
-use crate::disk::{Buffer, Completer, Completion, CompletionQueue, Disk, Error, Operation, Request};
+use crate::cluster::reservations::Store;
+use crate::disk::{Completer, Completion, CompletionQueue, Disk, Error, Operation};
 use crate::scsi::opcode::{self, Class};
-use crate::scsi::{Continuation, Data, DataIn, Direction, Io, Memory, Reply, Step, Unit};
+use crate::scsi::{Continuation, Data, DataIn, Direction, Io, Reply, Step, Unit};
 
 /// Commands taken in one turn, so that lanes of one reactor share it.
-const BATCH: usize = 64;
+pub(super) const BATCH: usize = 64;
 
 /// SAM-5 5.3.1.
-const TASK_ABORTED: u8 = 0x40;
+pub(super) const TASK_ABORTED: u8 = 0x40;
 
 pub(super) type Work = SmallVec<[Io; 1]>;
 
 /// The task's state.
 pub(super) struct Pump {
     pub(super) name: String,
-    consumer: Consumer,
+    pub(super) consumer: Consumer,
     pub(super) unit: Unit,
     pub(super) disk: Option<Arc<dyn Disk>>,
+    pub(super) reservations: Arc<dyn Store>,
     producer: Arc<dyn Doorbell>,
     pub(super) shared: Arc<Shared>,
-    queue: Arc<dyn CompletionQueue>,
+    pub(super) queue: Arc<dyn CompletionQueue>,
     pub(super) inflight: Inflight,
     pub(super) ranges: Ranges<Work>,
+    /// Steps that wait for other commands.
+    pub(super) waits: Waits,
+    /// Waiting steps are being started: what ends meanwhile must not begin with that anew, one level deeper each time.
+    starting: bool,
+    /// What the unit does without a command.
+    pub(super) own: Own,
     pub(super) guests: Guests,
     /// Finished operations being filed; kept for its memory.
-    batch: Vec<Completion>,
-    now: Instant,
+    pub(super) batch: Vec<Completion>,
+    pub(super) now: Instant,
     /// Nothing more is taken from the ring: it is corrupt, or the lane stops.
     pub(super) closed: bool,
+    /// A turn has panicked, see [`super::wreck`].
+    pub(super) wrecked: bool,
 }
 
 /// A command's buffer as the engine sees it.
@@ -73,7 +86,7 @@ impl Data for View<'_> {
 
 impl Pump {
     pub(super) fn new(parts: Parts, shared: Arc<Shared>) -> Self {
-        let Parts { name, mut consumer, unit, disk, producer } = parts;
+        let Parts { name, mut consumer, unit, disk, reservations, producer } = parts;
         // An answer is held back while a store still holds the command's segments; the last one to let go rings.
         consumer.set_release_doorbell(Arc::clone(&shared) as _);
         Self {
@@ -81,15 +94,20 @@ impl Pump {
             consumer,
             unit,
             disk,
+            reservations,
             producer,
             queue: Arc::clone(&shared) as _,
             shared,
             inflight: Inflight::default(),
             ranges: Ranges::new(),
+            waits: Waits::default(),
+            starting: false,
+            own: Own::default(),
             guests: Guests::default(),
             batch: Vec::new(),
             now: Instant::now(),
             closed: false,
+            wrecked: false,
         }
     }
 
@@ -97,35 +115,51 @@ impl Pump {
     pub(super) async fn run(mut self) {
         loop {
             std::future::poll_fn(|context| self.shared.bell.poll_rung(context)).await;
-            while self.turn() {
+            while self.turn_or_wreck() {
                 tokio::task::yield_now().await;
             }
-            if self.closed && self.consumer.outstanding() == 0 && self.guests.is_empty() {
+            if (self.closed || self.wrecked)
+                && self.consumer.outstanding() == 0
+                && self.guests.is_empty()
+                && !self.own.at_work()
+            {
                 return;
             }
         }
     }
 
     /// One turn; true when there is more to do at once.
-    fn turn(&mut self) -> bool {
+    pub(super) fn turn(&mut self) -> bool {
         self.now = Instant::now();
         let size = self.shared.resized.swap(UNCHANGED, Ordering::AcqRel);
         if size != UNCHANGED {
             self.unit.resized(size);
         }
+        if self.shared.access_changed.swap(false, Ordering::AcqRel) {
+            self.unit.access_changed();
+        }
+        if self.shared.news.swap(false, Ordering::AcqRel) {
+            self.adopt_reservations();
+        }
         let finished = self.finish();
         let visited = self.receive();
         let more = self.take();
+        self.go_on();
         self.publish();
         finished || visited || more
     }
 
     /// Files what the disk has finished; true when there was something.
     fn finish(&mut self) -> bool {
-        let mut batch = std::mem::take(&mut self.batch);
-        self.shared.finished.take(&mut batch);
-        let any = !batch.is_empty();
-        for completion in batch.drain(..) {
+        self.shared.finished.take(&mut self.batch);
+        let any = !self.batch.is_empty();
+        // Taken from its end: what a panic leaves is then still there, to be filed by whoever clears up.
+        self.batch.reverse();
+        while let Some(completion) = self.batch.pop() {
+            if completion.tag & 0xffff == OWN as u64 {
+                self.file_own(completion);
+                continue;
+            }
             match self.inflight.file(completion) {
                 Ok(Some(place)) => self.end_step(place),
                 Ok(None) => {}
@@ -135,7 +169,6 @@ impl Pump {
                 }
             }
         }
-        self.batch = batch;
         any
     }
 
@@ -169,7 +202,11 @@ impl Pump {
     }
 
     /// Publishes the turn's answers and figures.
-    fn publish(&mut self) {
+    pub(super) fn publish(&mut self) {
+        let task_aborted_status = self.unit.task_aborted_status();
+        if self.shared.task_aborted_status.load(Ordering::Relaxed) != task_aborted_status {
+            self.shared.task_aborted_status.store(task_aborted_status, Ordering::Relaxed);
+        }
         self.shared.figures.in_flight.set(self.inflight.len() as u64);
         self.shared.figures.held_back.set(self.ranges.waiting() as u64);
         if self.consumer.commit() == Kick::Needed {
@@ -199,14 +236,16 @@ impl Pump {
         }
     }
 
-    /// Launches a step, or lets it wait for its range.
+    /// Launches a step, or lets it wait for its range. A range that is wanted alone by a step that writes at once is sealed:
+    /// what is written in one piece is not read in halves.
     fn claim(&mut self, place: usize, io: Work, exclusive: Option<Range<u64>>, then: Continuation) {
         let Some(flight) = self.inflight.get(place) else { return };
         flight.then = Some(then);
-        let span = written(&io);
+        let span = touched(&io);
         let claim = match (exclusive, &span) {
-            (Some(range), _) => Claim { range, exclusive: true },
-            (None, Some(range)) if !self.ranges.idle() => Claim { range: range.clone(), exclusive: false },
+            (Some(range), Some(Claim { kind: Kind::Write, .. })) => Claim { range, kind: Kind::Sealed },
+            (Some(range), _) => Claim { range, kind: Kind::Exclusive },
+            (None, Some(span)) if !self.ranges.idle() => span.clone(),
             (None, _) => return self.launch(place, io, span),
         };
         let spans = self.inflight.spans().chain(self.guests.spans());
@@ -216,7 +255,7 @@ impl Pump {
     }
 
     /// Hands the operations of a step to the disk.
-    fn launch(&mut self, place: usize, io: Work, span: Option<Range<u64>>) {
+    fn launch(&mut self, place: usize, io: Work, span: Option<Claim>) {
         let Some(flight) = self.inflight.get(place) else { return };
         flight.span = span;
         flight.pending = io.len();
@@ -227,14 +266,33 @@ impl Pump {
         }
         let segments = flight.command.data().clone();
         let payload = is_payload(flight.command.cdb());
-        for (ordinal, io) in io.into_iter().enumerate() {
-            let completer = Completer::new(Arc::clone(&self.queue), self.inflight.tag(place, ordinal));
-            let request = match io {
+        // All at once: those that a panic leaves complete their operations when they are dropped.
+        let completers: SmallVec<[Completer; 1]> = (0..io.len())
+            .map(|ordinal| Completer::new(Arc::clone(&self.queue), self.inflight.tag(place, ordinal)))
+            .collect();
+        for (io, completer) in io.into_iter().zip(completers) {
+            let io = match io {
+                Io::SaveReservations(save) => {
+                    self.save_reservations(*save, completer);
+                    continue;
+                }
+                Io::EndCommands(commands) => {
+                    self.end_commands(place, &commands, completer);
+                    continue;
+                }
+                Io::SetTargetPortGroups(wishes) => {
+                    self.set_target_port_groups(&wishes, completer);
+                    continue;
+                }
                 Io::Visit(away) => {
                     Self::call(*away, completer);
                     continue;
                 }
-                io => self.request(place, io, &segments, payload),
+                io => io,
+            };
+            let Some(request) = self.request(place, io, &segments, payload) else {
+                self.own.wait(completer);
+                continue;
             };
             match &self.disk {
                 Some(disk) => disk.submit(Operation { request, completer }),
@@ -243,61 +301,27 @@ impl Pump {
         }
     }
 
-    /// The engine's operation as the disk's request.
-    fn request(&mut self, place: usize, io: Io, segments: &Segments, payload: bool) -> Request {
-        let mut moved = Moved::default();
-        let buffer = |memory: Memory, moved: &mut u64| match memory {
-            Memory::Command { offset, len } => {
-                *moved = len as u64;
-                let whole = offset == 0 && len == segments.len();
-                Buffer::Segments(if whole { segments.clone() } else { segments.slice(offset, len) })
-            }
-            Memory::Owned(bytes) => Buffer::Owned(bytes),
-        };
-        let request = match io {
-            Io::Read { offset, into } => Request::Read { offset, buffer: buffer(into, &mut moved.read) },
-            Io::Write { offset, from, fua } => {
-                if let (Memory::Owned(bytes), true) = (&from, payload) {
-                    self.shared.figures.bytes_copied.add(bytes.len() as u64);
-                }
-                Request::Write { offset, buffer: buffer(from, &mut moved.written), fua }
-            }
-            Io::WriteSame { offset, len, pattern, fua } => Request::WriteSame { offset, len, pattern, fua },
-            Io::WriteZeroes { offset, len, deallocate } => Request::WriteZeroes { offset, len, deallocate },
-            Io::Discard { offset, len } => Request::Discard { offset, len },
-            Io::CompareAndWrite { offset, compare, write, fua } => {
-                Request::CompareAndWrite { offset, compare, write, fua }
-            }
-            Io::Flush => Request::Flush,
-            Io::Allocation { offset, len, limit } => Request::Allocation { offset, len, limit },
-            // Left at its door before it comes here.
-            Io::Visit(_) => Request::Flush,
-        };
-        if let Some(flight) = self.inflight.get(place) {
-            flight.moved.read += moved.read;
-            flight.moved.written += moved.written;
-        }
-        request
-    }
-
     /// The disk has nothing of this command any more: the engine goes on, unless the command was aborted.
-    fn end_step(&mut self, place: usize) {
+    pub(super) fn end_step(&mut self, place: usize) {
         let Some(flight) = self.inflight.get(place) else { return };
         flight.span = None;
-        let step = match flight.then.take() {
-            Some(then) if !flight.aborted => {
+        let aborted = flight.aborted;
+        let step = match flight.then.take_if(|then| !aborted || then.binding()) {
+            Some(then) => {
                 let mut results = std::mem::take(&mut flight.results);
                 self.unit.resume(then, &mut results, &View(&flight.command))
             }
-            _ => {
+            None => {
                 self.end_aborted(place);
                 return self.start_admitted();
             }
         };
         match step {
+            _ if aborted => self.end_aborted(place),
             Step::Done(reply) => {
                 if let Some(flight) = self.inflight.remove(place) {
                     self.ranges.release(place);
+                    self.waits.ended(place);
                     self.answer(flight.command, reply, flight.taken, flight.moved);
                 }
             }
@@ -310,6 +334,10 @@ impl Pump {
     pub(super) fn end_aborted(&mut self, place: usize) {
         if let Some(flight) = self.inflight.remove(place) {
             self.ranges.release(place);
+            if let Some(then) = &flight.then {
+                self.unit.command_aborted(then);
+            }
+            self.waits.ended(place);
             self.shared.figures.aborted.add(1);
             let reply = Reply {
                 status: TASK_ABORTED,
@@ -323,17 +351,25 @@ impl Pump {
 
     /// Launches the steps whose range has become free.
     pub(super) fn start_admitted(&mut self) {
+        if std::mem::replace(&mut self.starting, true) {
+            return;
+        }
         while self.ranges.waiting() > 0 {
             let spans = || self.inflight.spans().chain(self.guests.spans());
-            let Some((place, _, io)) = self.ranges.next_admitted(spans) else { return };
-            let span = written(&io);
+            let Some((place, _, io)) = self.ranges.next_admitted(spans) else { break };
+            if place == OWN {
+                self.launch_own(io);
+                continue;
+            }
+            let span = touched(&io);
             if let Some((io, span)) = self.launch_if_guest(place, io, span) {
                 self.launch(place, io, span);
             }
         }
+        self.starting = false;
     }
 
-    fn answer(&mut self, command: Command, reply: Reply, taken: Instant, moved: Moved) {
+    pub(super) fn answer(&mut self, command: Command, reply: Reply, taken: Instant, moved: Moved) {
         let Reply { status, sense, data_in, mut transfer } = reply;
         let class = opcode::class(command.cdb());
         let figures = &self.shared.figures;
@@ -362,31 +398,18 @@ impl Pump {
     }
 }
 
-/// READ and WRITE of any length: the commands whose payload must not be copied.
-fn is_payload(cdb: &[u8]) -> bool {
-    matches!(cdb.first(), Some(0x08 | 0x28 | 0x88 | 0xa8 | 0x0a | 0x2a | 0x8a | 0xaa))
-}
-
-/// What a step writes: the smallest range that holds all of it.
-pub(super) fn written(io: &[Io]) -> Option<Range<u64>> {
-    io.iter().filter_map(write_range).reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
-}
-
-fn write_range(io: &Io) -> Option<Range<u64>> {
-    io.written().map(|(offset, len)| offset..offset.saturating_add(len))
-}
-
 impl Drop for Pump {
     fn drop(&mut self) {
         self.close_hall();
-        if self.inflight.is_empty() {
-            // Whoever waits for what is left in the ring must learn that it never ends.
-            let stopped = self.shared.stopping.load(Ordering::Acquire);
-            return self.producer.ended(stopped && self.closed && self.consumer.corrupt().is_none());
+        // Reactors shut down under a running lane, or it has failed twice over. Its commands' memory is still lent to the
+        // disk, so they are neither answered nor dropped.
+        if !self.inflight.is_empty() || self.own.at_work() {
+            tracing::error!(lun = %self.name, commands = self.inflight.len(), "a lane was dropped with commands in flight");
+            Box::leak(Box::new(std::mem::take(&mut self.inflight)));
+            return self.producer.ended(false);
         }
-        // Reactors shut down under a running lane. Its commands' memory is still lent to the disk, so they are neither
-        // answered nor dropped.
-        tracing::error!(lun = %self.name, commands = self.inflight.len(), "a lane was dropped with commands in flight");
-        Box::leak(Box::new(std::mem::take(&mut self.inflight)));
+        // Whoever waits for what is left in the ring must learn that it never ends.
+        let stopped = self.shared.stopping.load(Ordering::Acquire) && self.closed && !self.wrecked;
+        self.producer.ended(stopped && self.consumer.corrupt().is_none());
     }
 }

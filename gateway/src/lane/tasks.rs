@@ -35,9 +35,14 @@ impl Pump {
         self.start_admitted();
     }
 
-    fn abort(&mut self, place: usize) {
+    pub(super) fn abort(&mut self, place: usize) {
         let Some(flight) = self.inflight.get(place) else { return };
         flight.aborted = true;
+        // What the unit does on its own goes on (SBC-4, sanitize operations); only the command is ended.
+        if self.abandon(place) {
+            return;
+        }
+        let Some(flight) = self.inflight.get(place) else { return };
         if flight.pending == 0 && self.ranges.withdraw(place).is_some() {
             self.end_aborted(place);
         }

@@ -1,17 +1,16 @@
 //! Visits: what a lane does for commands of other LUNs (see [`crate::units`]).
 //!
-//! A visitor's request lands in the lane's *hall*, beside the inbox. A read goes to the disk as it is, and the disk tells
-//! the visitor. A write is a *guest* among the lane's own writes until the disk has done it: it waits for ranges that a
-//! command holds alone, and holds such commands back, so that COMPARE AND WRITE stays atomic against copies from
-//! elsewhere. Nothing here waits for another lane.
+//! A visitor's request lands in the lane's *hall*, beside the inbox. It is a *guest* among the lane's own until the disk has
+//! done it: it waits for ranges that a command holds alone, and holds such commands back, so that COMPARE AND WRITE stays
+//! atomic against copies from elsewhere. Nothing here waits for another lane.
 //!
 //! Invariants: a visit is completed exactly once, also when the lane has ended or ends at the same moment; a lane ends only
 //! when it has no guests.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use ring::Nexus;
 use smallvec::SmallVec;
 
 use super::Shared;
@@ -81,7 +80,7 @@ impl Door for Shared {
     }
 }
 
-/// Where the disk reports what guests have written.
+/// Where the disk reports what guests have done.
 struct Writes(Arc<Shared>);
 
 impl CompletionQueue for Writes {
@@ -94,7 +93,7 @@ impl CompletionQueue for Writes {
     }
 }
 
-/// Writes for other LUNs that the disk has, or that wait for their range.
+/// Requests of other LUNs that the disk has, or that wait for their range.
 #[derive(Default)]
 pub(super) struct Guests {
     places: Vec<Option<Guest>>,
@@ -102,10 +101,12 @@ pub(super) struct Guests {
 }
 
 struct Guest {
+    /// On whose behalf.
+    nexus: Nexus,
     completer: Completer,
     tag: u64,
-    /// What is being written; `None` while it waits.
-    span: Option<Range<u64>>,
+    /// What is being read or written; `None` while it waits.
+    span: Option<Claim>,
 }
 
 /// Owners of ranges from here on are guests; in-flight commands have places below.
@@ -116,20 +117,35 @@ impl Guests {
         self.places.iter().all(Option::is_none)
     }
 
-    /// What guests are writing now, by owner.
-    pub(super) fn spans(&self) -> impl Iterator<Item = (usize, Range<u64>)> {
+    /// What guests have at the disk now, by owner.
+    pub(super) fn spans(&self) -> impl Iterator<Item = (usize, Claim)> {
         let taken = self.places.iter().enumerate();
         taken.filter_map(|(place, guest)| Some((FIRST + place, guest.as_ref()?.span.clone()?)))
     }
 
-    fn enter(&mut self, completer: Completer) -> usize {
+    /// What is being written, or waits to be, on behalf of one of `nexuses`; by owner.
+    pub(super) fn owners<'a>(&'a self, nexuses: &'a [Nexus]) -> impl Iterator<Item = usize> + 'a {
+        let taken = self.places.iter().enumerate();
+        taken
+            .filter(|(_, guest)| guest.as_ref().is_some_and(|guest| nexuses.contains(&guest.nexus)))
+            .map(|(place, _)| FIRST + place)
+    }
+
+    /// After a panic: those that wait are turned away.
+    pub(super) fn forget_waiting(&mut self) {
+        for place in &mut self.places {
+            drop(place.take_if(|guest| guest.span.is_none()));
+        }
+    }
+
+    fn enter(&mut self, nexus: Nexus, completer: Completer) -> usize {
         let place = self.places.iter().position(Option::is_none).unwrap_or_else(|| {
             self.places.push(None);
             self.places.len() - 1
         });
         self.generation = self.generation.wrapping_add(1);
         let tag = u64::from(self.generation) << 32 | place as u64;
-        self.places[place] = Some(Guest { completer, tag, span: None });
+        self.places[place] = Some(Guest { nexus, completer, tag, span: None });
         place
     }
 
@@ -152,22 +168,31 @@ impl Pump {
             return false;
         }
         self.shared.hall.knocked.store(false, Ordering::Release);
-        let (mut done, mut visits) = (Vec::new(), Vec::new());
-        self.shared.hall.done.take(&mut done);
-        for completion in done {
-            match self.guests.leave(completion.tag) {
-                Some(guest) => guest.completer.complete(completion.result, completion.buffer),
-                None => {
-                    tracing::error!(lun = %self.name, tag = completion.tag, "the disk completed a visitor's write twice");
-                }
-            }
-        }
+        self.receive_done();
+        let mut visits = Vec::new();
         self.shared.hall.visits.take(&mut visits);
         for visit in visits {
             self.admit(visit);
         }
         self.start_admitted();
         true
+    }
+
+    /// Tells visitors what the disk has done for them.
+    pub(super) fn receive_done(&mut self) {
+        let mut done = Vec::new();
+        self.shared.hall.done.take(&mut done);
+        for completion in done {
+            match self.guests.leave(completion.tag) {
+                Some(guest) => {
+                    self.waits.ended(FIRST + (completion.tag & 0xFFFF_FFFF) as usize);
+                    guest.completer.complete(completion.result, completion.buffer);
+                }
+                None => {
+                    tracing::error!(lun = %self.name, tag = completion.tag, "the disk completed a visitor's request twice");
+                }
+            }
+        }
     }
 
     fn admit(&mut self, visit: Visit) {
@@ -179,15 +204,15 @@ impl Pump {
             Ok(io) => io,
             Err((error, buffer)) => return completer.complete(Err(error), Some(buffer)),
         };
-        let Some(range) = super::pump::written(std::slice::from_ref(&io)) else {
+        let Some(claim) = super::requests::touched(std::slice::from_ref(&io)) else {
             return self.submit(io, completer);
         };
-        let place = self.guests.enter(completer);
+        let place = self.guests.enter(nexus, completer);
         let work = SmallVec::from_buf([io]);
-        let claim = Claim { range: range.clone(), exclusive: false };
+        let span = Some(claim.clone());
         let spans = self.inflight.spans().chain(self.guests.spans());
         if let Some(work) = self.ranges.claim(FIRST + place, claim, work, spans) {
-            self.launch_guest(place, work, Some(range));
+            self.launch_guest(place, work, span);
         }
     }
 
@@ -196,14 +221,14 @@ impl Pump {
         &mut self,
         owner: usize,
         work: Work,
-        span: Option<Range<u64>>,
-    ) -> Option<(Work, Option<Range<u64>>)> {
+        span: Option<Claim>,
+    ) -> Option<(Work, Option<Claim>)> {
         let Some(place) = owner.checked_sub(FIRST) else { return Some((work, span)) };
         self.launch_guest(place, work, span);
         None
     }
 
-    fn launch_guest(&mut self, place: usize, work: Work, span: Option<Range<u64>>) {
+    fn launch_guest(&mut self, place: usize, work: Work, span: Option<Claim>) {
         let Some(Some(guest)) = self.guests.places.get_mut(place) else { return };
         guest.span = span;
         let completer = Completer::new(Arc::new(Writes(Arc::clone(&self.shared))), guest.tag);

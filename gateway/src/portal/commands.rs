@@ -319,8 +319,10 @@ impl Connection {
     pub(super) fn complete(&mut self, completion: Completion<Ticket>) {
         let Ticket { slot, serial, .. } = completion.context;
         let Some(task) = self.end(Key { slot: slot as usize, serial }) else { return };
-        // The owner's answer can overtake the notice that another nexus has ended the task; with TAS 0 neither is told.
-        if task.aborted || completion.status == TASK_ABORTED {
+        // SAM-5, TAS: what another nexus has ended is answered, or is not. (The owner's answer can overtake the event that
+        // tells of it.)
+        let mut untold = || !self.luns.get(task.at).port.answers_aborted();
+        if task.aborted || completion.status == TASK_ABORTED && untold() {
             return;
         }
         let plain = matches!(completion.status, GOOD | CONDITION_MET);
@@ -351,9 +353,10 @@ impl Connection {
         }
         match failure {
             Failure::Sense(sense) => self.respond_sense(&task, &sense.fixed()),
-            Failure::Full => {
+            Failure::Full | Failure::Aborted => {
+                let status = if failure == Failure::Full { TASK_SET_FULL } else { TASK_ABORTED };
                 let transfer = if task.read { 0 } else { task.expected };
-                let outcome = Outcome { status: TASK_SET_FULL, transfer, expected: task.expected };
+                let outcome = Outcome { status, transfer, expected: task.expected };
                 self.respond(task.tag, outcome, &[], task.transfer.r2t_sn);
             }
         }

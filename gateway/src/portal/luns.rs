@@ -88,11 +88,16 @@ impl Lun {
     }
 }
 
+/// The REPORT LUNS well known logical unit (SAM-5, well known logical unit addressing).
+const WELL_KNOWN: u64 = 0xC101 << 48;
+
 /// All LUNs of a session; index 0 answers for those that do not exist.
 #[derive(Debug, Default)]
 pub(crate) struct Luns {
     all: Vec<Lun>,
     numbers: BTreeMap<u16, usize>,
+    /// Index of the REPORT LUNS well known logical unit.
+    well_known: Option<usize>,
 }
 
 /// Index of the port that answers for LUNs which do not exist.
@@ -101,7 +106,11 @@ pub(crate) const ABSENT: usize = 0;
 impl Luns {
     /// The LUNs of `target` that `view` shows; the session joins their ports.
     pub(crate) fn new(target: &Target, view: &View, inbox: &Arc<Inbox>) -> Self {
-        let mut luns = Self { all: vec![Lun::new(Arc::clone(&target.absent))], numbers: BTreeMap::new() };
+        let mut luns = Self {
+            all: vec![Lun::new(Arc::clone(&target.absent))],
+            numbers: BTreeMap::new(),
+            well_known: None,
+        };
         luns.retarget(target, view, inbox);
         luns
     }
@@ -110,18 +119,31 @@ impl Luns {
     pub(crate) fn retarget(&mut self, target: &Target, view: &View, inbox: &Arc<Inbox>) {
         self.numbers.clear();
         for (number, port) in target.luns.iter().filter(|(number, _)| view.luns.contains(number)) {
-            let known = self.all.iter().position(|lun| Arc::ptr_eq(&lun.port, port));
-            let index = known.unwrap_or_else(|| {
-                port.join(inbox);
-                self.all.push(Lun::new(Arc::clone(port)));
-                self.all.len() - 1
-            });
+            let index = self.index(port, inbox);
             self.numbers.insert(*number, index);
         }
+        self.well_known = target.well_known.as_ref().map(|port| self.index(port, inbox));
     }
 
-    /// The index for a LUN field: peripheral or flat addressing of the first level (SAM-5 4.7).
+    fn index(&mut self, port: &Arc<Port>, inbox: &Arc<Inbox>) -> usize {
+        self.position(port).unwrap_or_else(|| {
+            port.join(inbox);
+            self.all.push(Lun::new(Arc::clone(port)));
+            self.all.len() - 1
+        })
+    }
+
+    /// The number under which the session reaches the LUN at an index.
+    pub(crate) fn number(&self, at: usize) -> Option<u16> {
+        self.numbers.iter().find(|(_, index)| **index == at).map(|(number, _)| *number)
+    }
+
+    /// The index for a LUN field: peripheral or flat addressing of the first level, or extended addressing of the one well
+    /// known logical unit (SAM-5 4.7).
     pub(crate) fn route(&self, lun: u64) -> usize {
+        if lun == WELL_KNOWN {
+            return self.well_known.unwrap_or(ABSENT);
+        }
         let first = (lun >> 48) as u16;
         let number = match first >> 14 {
             0 if first >> 8 == 0 => first,
@@ -132,6 +154,10 @@ impl Luns {
             return ABSENT;
         }
         self.numbers.get(&number).copied().unwrap_or(ABSENT)
+    }
+
+    pub(crate) fn is_well_known(&self, at: usize) -> bool {
+        self.well_known == Some(at)
     }
 
     pub(crate) fn get(&mut self, index: usize) -> &mut Lun {

@@ -107,6 +107,7 @@ impl Simulated {
             addresses: Vec::new(),
             luns: BTreeMap::from([(0, port())]),
             absent: port(),
+            well_known: None,
             access: Access::default(),
             parameters: Parameters::default(),
             reactor: reactors().all()[0].clone(),

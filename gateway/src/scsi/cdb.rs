@@ -95,6 +95,12 @@ impl Cdb<'_> {
         u16::from_be_bytes(self.field(at))
     }
 
+    /// Three bytes.
+    pub(super) fn u24(self, at: usize) -> usize {
+        let [high, middle, low] = self.field(at);
+        u32::from_be_bytes([0, high, middle, low]) as usize
+    }
+
     /// Four bytes.
     pub(super) fn u32(self, at: usize) -> u32 {
         u32::from_be_bytes(self.field(at))

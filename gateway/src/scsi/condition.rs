@@ -1,4 +1,4 @@
-//! The unit's condition: TEST UNIT READY, REQUEST SENSE, START STOP UNIT, PREVENT ALLOW MEDIUM REMOVAL, SEND DIAGNOSTIC.
+//! The unit's condition: TEST UNIT READY, REQUEST SENSE, START STOP UNIT, PREVENT ALLOW MEDIUM REMOVAL.
 
 use super::cdb::Request;
 use super::device::{Answer, Device, good, parameter_data};
@@ -14,7 +14,11 @@ pub(super) fn test_unit_ready(_: &mut Device, _: &Request<'_>) -> Answer {
 /// GOOD status.
 pub(super) fn request_sense(device: &mut Device, request: &Request<'_>) -> Answer {
     let descriptor = request.cdb.bit(1, 0x01);
-    let idle = if device.ejected { sense::MEDIUM_NOT_PRESENT } else { sense::NO_SENSE };
+    let idle = if device.ejected {
+        sense::MEDIUM_NOT_PRESENT
+    } else {
+        device.background.pollable(device.size()).unwrap_or(sense::NO_SENSE)
+    };
     let sense = device.gate.take_attention(request.nexus).unwrap_or(idle);
     parameter_data(sense.encode(descriptor).to_vec(), request.cdb.byte(4).into())
 }
@@ -48,10 +52,5 @@ pub(super) fn start_stop_unit(device: &mut Device, request: &Request<'_>) -> Ans
 /// PREVENT ALLOW MEDIUM REMOVAL (SBC-3), per nexus.
 pub(super) fn prevent_allow_medium_removal(device: &mut Device, request: &Request<'_>) -> Answer {
     device.gate.prevent_removal(request.nexus, request.cdb.bit(4, 0x01));
-    good(0)
-}
-
-/// SEND DIAGNOSTIC (SPC-4): the default self-test passes; there is no other, and no page.
-pub(super) fn send_diagnostic(_: &mut Device, _: &Request<'_>) -> Answer {
     good(0)
 }

@@ -14,8 +14,11 @@ use super::opcode::{self, Flow, Opcode, Requires};
 use super::sense::{self, Sense};
 use super::step::{Data, DataIn, Direction, Finished, Io, Reply, Step, status};
 use super::unit::Settings;
-use super::{capacity, compare, copy, limits, transfer, verify};
-use crate::disk::Geometry;
+use super::{
+    alua, background, capacity, compare, copy, limits, log, reservation, space, target_port_groups, transfer,
+    verify,
+};
+use crate::disk::{AtomicWrite, Geometry};
 use crate::{nexus, units};
 
 /// What a handler makes of a command: the next step, or why it is refused.
@@ -26,6 +29,14 @@ pub(super) type Answer = Result<Step<Then>, Sense>;
 pub struct Continuation {
     flow: Flow,
     then: Then,
+}
+
+impl Continuation {
+    /// Whether the command has to be resumed even when task management has ended it: what it has begun outside of the
+    /// disk counts, whether it is answered or not.
+    pub fn binding(&self) -> bool {
+        matches!(&self.then, Then::Reservation(pending) if pending.binding())
+    }
 }
 
 /// What to do with the results.
@@ -43,6 +54,19 @@ pub(super) enum Then {
     Or(Box<compare::Or>),
     /// [`capacity`]: GET LBA STATUS.
     LbaStatus(capacity::LbaStatus),
+    /// [`target_port_groups`]: SET TARGET PORT GROUPS.
+    SetTargetPortGroups(target_port_groups::Setting),
+    /// [`reservation`]: a command that changes reservations.
+    Reservation(Box<reservation::Pending>),
+    /// [`background`]: the operation that the command has begun.
+    Background {
+        /// Bytes the CDB calls for.
+        transfer: usize,
+    },
+    /// [`background`]: EXIT FAILURE MODE.
+    ExitFailureMode,
+    /// [`log`]: the Logical Block Provisioning page.
+    Log(log::Asked),
     /// [`copy`]: blocks on their way from one place to another.
     Copy(Box<copy::Copying>),
     /// [`copy`]: a token to be made.
@@ -71,6 +95,11 @@ impl Settle {
     /// The medium has changed, or what changed is stable.
     pub(super) fn write(transfer: Option<usize>) -> Self {
         Self { access: Access::Write, in_place: false, transfer, flush: false }
+    }
+
+    /// The store has stood a test.
+    pub(super) fn test() -> Self {
+        Self { access: Access::Test, in_place: false, transfer: Some(0), flush: false }
     }
 
     /// With a flush, if `flush`.
@@ -116,6 +145,16 @@ pub(super) fn parameter_data(bytes: Vec<u8>, allocation: usize) -> Answer {
     Ok(Step::Done(Reply::parameter_data(bytes, allocation)))
 }
 
+/// RESERVATION CONFLICT.
+pub(super) fn conflict(flow: Flow) -> Answer {
+    Ok(Step::Done(Reply::bare(status::RESERVATION_CONFLICT, flow)))
+}
+
+/// BUSY.
+pub(super) fn busy(flow: Flow) -> Answer {
+    Ok(Step::Done(Reply::bare(status::BUSY, flow)))
+}
+
 /// A logical unit's state.
 pub(super) struct Device {
     pub(super) identity: Identity,
@@ -126,6 +165,13 @@ pub(super) struct Device {
     pub(super) blocks: u64,
     pub(super) mode: mode::Pages,
     pub(super) gate: Gate,
+    /// Through which target ports it can be used.
+    pub(super) ports: alua::Ports,
+    pub(super) reservations: reservation::State,
+    pub(super) background: background::State,
+    pub(super) space: space::Watch,
+    /// What WRITE BUFFER has put into the data buffer; bytes behind its end are zeros.
+    pub(super) buffer: Vec<u8>,
     /// The medium of a removable unit is out.
     pub(super) ejected: bool,
     /// The units that a copy can reach, and the memory that copies share.
@@ -148,7 +194,12 @@ impl Device {
             identity,
             blocks: size / u64::from(geometry.block_size.max(1)),
             mode: mode::Pages::defaults(&geometry),
-            gate: Gate::new(Arc::clone(&nexuses)),
+            gate: Gate::new(Arc::clone(&nexuses), settings.lun),
+            ports: alua::Ports::new(Arc::new(alua::Single::new(1))),
+            reservations: reservation::State::default(),
+            background: background::State::default(),
+            space: space::Watch::default(),
+            buffer: Vec::new(),
             geometry,
             settings,
             nexuses,
@@ -161,6 +212,9 @@ impl Device {
 
     pub(super) fn execute(&mut self, cdb: &[u8], nexus: Nexus, data: &dyn Data) -> Step<Continuation> {
         let nexus = self.gate.identify(nexus);
+        if self.gate.forgot() {
+            self.reservations.forget_ended(&self.gate);
+        }
         let row = opcode::find(cdb).filter(|row| self.offers(row));
         let flow = row.map_or(Flow::None, |row| row.data);
         let answer = self.start(row, cdb, nexus, data);
@@ -169,9 +223,22 @@ impl Device {
 
     fn start(&mut self, row: Option<&'static Opcode>, cdb: &[u8], nexus: Nexus, data: &dyn Data) -> Answer {
         gate::attend(self, row, nexus)?;
-        let (row, cdb) = cdb::parse(row, cdb)?;
+        let bytes = cdb;
+        let (row, cdb) =
+            cdb::parse(row, cdb).map_err(|sense| self.unknown_action(row, cdb).unwrap_or(sense))?;
+        if self.reservations.conflicts(row, cdb, nexus, &self.gate) {
+            return conflict(row.data);
+        }
+        alua::admit(self, row, bytes, nexus)?;
         gate::admit(self, row, nexus)?;
         (row.run)(self, &Request { row, cdb, nexus, data })
+    }
+
+    /// SPC-4, SERVICE ACTION: one that does not exist is a wrong field of a command that does.
+    fn unknown_action(&self, row: Option<&Opcode>, cdb: &[u8]) -> Option<Sense> {
+        let rows = opcode::rows_of(*cdb.first()?);
+        let known = rows.iter().any(|row| row.service_action.is_some() && self.offers(row));
+        (row.is_none() && known).then_some(sense::INVALID_FIELD_IN_CDB.at_cdb_bit(1, 4))
     }
 
     pub(super) fn resume(
@@ -181,6 +248,8 @@ impl Device {
         data: &dyn Data,
     ) -> Step<Continuation> {
         let Continuation { flow, then } = continuation;
+        // A reservation that has been saved is true, whatever the medium is busy with.
+        let medium = !matches!(then, Then::Reservation(_));
         let answer = match then {
             Then::Settle(settle) => settle.resume(results),
             Then::Tail(tail) => tail.resume(results),
@@ -188,10 +257,27 @@ impl Device {
             Then::Compare(compare) => compare.resume(results, data),
             Then::Or(or) => or.resume(results, data),
             Then::LbaStatus(status) => status.resume(self, results),
+            Then::SetTargetPortGroups(setting) => setting.resume(self, results),
+            Then::Reservation(pending) => pending.resume(self),
+            Then::Background { transfer } => background::resume(self, transfer),
+            Then::ExitFailureMode => background::exited(self, results),
+            Then::Log(asked) => asked.resume(self, results),
             Then::Copy(copying) => copying.resume(self, results),
             Then::Populate(populating) => populating.resume(self, results),
         };
+        // An operation that has begun meanwhile has the medium for itself.
+        let answer = match (answer, self.background.holds_up(self.size())) {
+            (Ok(Step::Io { .. }), Some(sense)) if medium => Err(sense),
+            (answer, _) => answer,
+        };
         self.conclude(flow, answer, data)
+    }
+
+    /// A command was aborted before it could go on.
+    pub(super) fn command_aborted(&mut self, continuation: &Continuation) {
+        if let Then::SetTargetPortGroups(_) = continuation.then {
+            self.ports.setting(None);
+        }
     }
 
     fn conclude(&mut self, flow: Flow, answer: Answer, data: &dyn Data) -> Step<Continuation> {
@@ -218,8 +304,8 @@ impl Device {
         if self.own_rods.is_empty() {
             return;
         }
-        for (offset, len) in io.iter().filter_map(Io::written) {
-            self.own_rods.written(offset, len);
+        for range in io.iter().filter_map(Io::written) {
+            self.own_rods.written(&range);
         }
     }
 
@@ -229,12 +315,34 @@ impl Device {
             Requires::Nothing => true,
             Requires::Thin => self.geometry.provisioning.is_some(),
             Requires::Removable => self.settings.removable,
+            Requires::ExplicitAccess => self.ports.groups.explicit,
+            Requires::Atomic => self.atomic_write().is_some(),
         }
     }
 
     /// Logical block length, bytes.
     pub(super) fn block_size(&self) -> u64 {
         self.geometry.block_size.max(1).into()
+    }
+
+    /// Capacity, bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.blocks * self.block_size()
+    }
+
+    /// THRESHOLD COUNT of the pool's threshold, where there is one.
+    pub(super) fn threshold(&self) -> Option<u32> {
+        self.geometry.provisioning.as_ref()?;
+        self.space.threshold_count(self.settings.pool_threshold?, self.block_size())
+    }
+
+    /// What WRITE ATOMIC may ask for: the store's promise, in whole blocks, and no more than one command carries.
+    pub(super) fn atomic_write(&self) -> Option<AtomicWrite> {
+        let AtomicWrite { max, granularity, alignment } = self.geometry.atomic_write?;
+        let block = self.block_size();
+        let granularity = granularity.max(block);
+        let max = max.min(limits::ATOMIC) / granularity * granularity;
+        (max > 0).then(|| AtomicWrite { max, granularity, alignment: alignment.max(block) })
     }
 
     /// Whether this nexus may not write.

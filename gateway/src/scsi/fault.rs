@@ -11,6 +11,8 @@ pub(super) enum Access {
     Read,
     /// Changing the medium, or making changes stable.
     Write,
+    /// A self-test.
+    Test,
 }
 
 /// The sense data for an error of the store.
@@ -28,6 +30,7 @@ pub(super) fn sense(error: &Error, access: Access) -> Sense {
         Error::Io(_) => match access {
             Access::Read => sense::UNRECOVERED_READ_ERROR,
             Access::Write => sense::WRITE_ERROR,
+            Access::Test => sense::LOGICAL_UNIT_FAILED_SELF_TEST,
         },
     }
 }

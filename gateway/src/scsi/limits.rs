@@ -25,3 +25,18 @@ pub(super) const LBA_STATUS: u64 = 4 << 30;
 
 /// LBA status descriptors in one answer.
 pub(super) const LBA_STATUS_DESCRIPTORS: usize = 256;
+
+/// What a background operation writes at a time, bytes: short enough that other LUNs of the store are served in between.
+pub(super) const FILL: u64 = 16 << 20;
+
+/// What a background operation zeroes or deallocates at a time, bytes.
+pub(super) const ERASE: u64 = 1 << 30;
+
+/// MAXIMUM ATOMIC TRANSFER LENGTH at most, bytes.
+pub(super) const ATOMIC: u64 = 1 << 20;
+
+/// The buffer that WRITE BUFFER fills and READ BUFFER shows, bytes.
+pub(super) const BUFFER: usize = 64 << 10;
+
+/// The echo buffer, bytes.
+pub(super) const ECHO: usize = 4 << 10;

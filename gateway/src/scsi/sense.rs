@@ -39,6 +39,8 @@ pub struct Sense {
     pub information: Option<u64>,
     /// Which field was wrong.
     pub pointer: Option<Pointer>,
+    /// How far the operation is that the unit is busy with, in 65536ths.
+    pub progress: Option<u16>,
     /// With COPY ABORTED: the segment that was being processed, for the COMMAND-SPECIFIC INFORMATION field.
     pub segment: Option<u16>,
 }
@@ -58,12 +60,26 @@ pub struct Pointer {
 
 impl Sense {
     const fn new(key: u8, asc: u8, ascq: u8) -> Self {
-        Self { key, asc, ascq, information: None, pointer: None, segment: None }
+        Self { key, asc, ascq, information: None, pointer: None, progress: None, segment: None }
     }
 
     /// With the INFORMATION field.
     pub const fn with_information(self, information: u64) -> Self {
         Self { information: Some(information), ..self }
+    }
+
+    /// With progress indication sense-key specific data.
+    pub const fn with_progress(self, progress: u16) -> Self {
+        Self { progress: Some(progress), ..self }
+    }
+
+    /// The SENSE KEY SPECIFIC field (SPC-4): a field pointer or a progress indication, which no sense data has both of.
+    fn key_specific(&self) -> Option<[u8; 3]> {
+        let progress = self.progress.map(|progress| {
+            let [high, low] = progress.to_be_bytes();
+            [0x80, high, low]
+        });
+        self.pointer.map(Pointer::encode).or(progress)
     }
 
     /// Names the wrong byte of the CDB.
@@ -117,8 +133,8 @@ impl Sense {
         }
         bytes[12] = self.asc;
         bytes[13] = self.ascq;
-        if let Some(pointer) = self.pointer {
-            bytes[15..18].copy_from_slice(&pointer.encode());
+        if let Some(specific) = self.key_specific() {
+            bytes[15..18].copy_from_slice(&specific);
         }
         bytes
     }
@@ -134,9 +150,9 @@ impl Sense {
             let [high, low] = segment.to_be_bytes();
             bytes.extend_from_slice(&[0x01, 0x0A, 0, 0, 0, 0, high, low, 0, 0, 0, 0]);
         }
-        if let Some(pointer) = self.pointer {
+        if let Some(specific) = self.key_specific() {
             bytes.extend_from_slice(&[0x02, 0x06, 0, 0]);
-            bytes.extend_from_slice(&pointer.encode());
+            bytes.extend_from_slice(&specific);
             bytes.push(0);
         }
         bytes[7] = (bytes.len() - 8) as u8;
@@ -162,12 +178,23 @@ senses! {
     NO_SENSE = NO_SENSE 0x00 0x00, "Nothing to report.";
 
     BECOMING_READY = NOT_READY 0x04 0x01, "The store is not open yet, or closing.";
+    MANUAL_INTERVENTION_REQUIRED = NOT_READY 0x04 0x03, "The LUN has failed by a bug of the gateway.";
+    ASYMMETRIC_ACCESS_STATE_TRANSITION = NOT_READY 0x04 0x0A, "The unit is moving between gateways.";
+    FORMAT_IN_PROGRESS = NOT_READY 0x04 0x04, "FORMAT UNIT is at work.";
+    SELF_TEST_IN_PROGRESS = NOT_READY 0x04 0x09, "A self-test is at work.";
+    SANITIZE_IN_PROGRESS = NOT_READY 0x04 0x1B, "SANITIZE is at work.";
     TARGET_PORT_IN_STANDBY_STATE = NOT_READY 0x04 0x0B, "This gateway cannot serve the unit; another path may.";
+    TARGET_PORT_IN_UNAVAILABLE_STATE = NOT_READY 0x04 0x0C, "This gateway cannot serve the unit at all; another path may.";
+    LOGICAL_UNIT_OFFLINE = NOT_READY 0x04 0x12, "The target port has been taken offline.";
     MEDIUM_NOT_PRESENT = NOT_READY 0x3A 0x00, "Ejected.";
 
     WRITE_ERROR = MEDIUM_ERROR 0x0C 0x00, "The store failed a write.";
     UNRECOVERED_READ_ERROR = MEDIUM_ERROR 0x11 0x00, "The store failed a read.";
+    FORMAT_COMMAND_FAILED = MEDIUM_ERROR 0x31 0x01, "FORMAT UNIT did not reach the end.";
+    SANITIZE_COMMAND_FAILED = MEDIUM_ERROR 0x31 0x03, "SANITIZE did not reach the end.";
+    LOGICAL_UNIT_FAILED_SELF_TEST = HARDWARE_ERROR 0x3E 0x03, "The store failed the self-test.";
     INTERNAL_TARGET_FAILURE = HARDWARE_ERROR 0x44 0x00, "The gateway broke its own rules.";
+    SET_TARGET_PORT_GROUPS_COMMAND_FAILED = HARDWARE_ERROR 0x67 0x0A, "The access states could not be changed.";
 
     OPERATION_IN_PROGRESS = ILLEGAL_REQUEST 0x00 0x16, "A copy with this list identifier is still going on.";
     INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT = ILLEGAL_REQUEST 0x0E 0x03,
@@ -187,20 +214,34 @@ senses! {
     INVALID_FIELD_IN_CDB = ILLEGAL_REQUEST 0x24 0x00, "A field of the CDB is wrong.";
     LOGICAL_UNIT_NOT_SUPPORTED = ILLEGAL_REQUEST 0x25 0x00, "No such logical unit.";
     INVALID_FIELD_IN_PARAMETER_LIST = ILLEGAL_REQUEST 0x26 0x00, "A field of the parameter list is wrong.";
+    INVALID_RELEASE_OF_PERSISTENT_RESERVATION = ILLEGAL_REQUEST 0x26 0x04,
+        "Scope or type is not that of the reservation.";
     TOO_MANY_TARGET_DESCRIPTORS = ILLEGAL_REQUEST 0x26 0x06, "More than the operating parameters allow.";
     UNSUPPORTED_TARGET_DESCRIPTOR_TYPE_CODE = ILLEGAL_REQUEST 0x26 0x07, "Not a kind of descriptor known here.";
     TOO_MANY_SEGMENT_DESCRIPTORS = ILLEGAL_REQUEST 0x26 0x08, "More than the operating parameters allow.";
     UNSUPPORTED_SEGMENT_DESCRIPTOR_TYPE_CODE = ILLEGAL_REQUEST 0x26 0x09, "Not a kind of descriptor known here.";
     INLINE_DATA_LENGTH_EXCEEDED = ILLEGAL_REQUEST 0x26 0x0B, "No inline data is taken.";
+    COMMAND_SEQUENCE_ERROR = ILLEGAL_REQUEST 0x2C 0x00, "Something else has to come first.";
     SAVING_PARAMETERS_NOT_SUPPORTED = ILLEGAL_REQUEST 0x39 0x00, "Mode pages have no saved values.";
     MEDIUM_REMOVAL_PREVENTED = ILLEGAL_REQUEST 0x53 0x02, "An initiator holds the medium in.";
+    INSUFFICIENT_REGISTRATION_RESOURCES = ILLEGAL_REQUEST 0x55 0x04, "As many nexuses are registered as may be.";
 
     NOT_READY_TO_READY_CHANGE = UNIT_ATTENTION 0x28 0x00, "The medium may have changed.";
     POWER_ON_OCCURRED = UNIT_ATTENTION 0x29 0x00, "Power on, reset or bus device reset: new to this nexus.";
     SCSI_BUS_RESET_OCCURRED = UNIT_ATTENTION 0x29 0x02, "The target was reset.";
     BUS_DEVICE_RESET_FUNCTION_OCCURRED = UNIT_ATTENTION 0x29 0x03, "The logical unit was reset.";
+    I_T_NEXUS_LOSS_OCCURRED = UNIT_ATTENTION 0x29 0x07, "The initiator port has logged in again.";
     MODE_PARAMETERS_CHANGED = UNIT_ATTENTION 0x2A 0x01, "Another nexus has changed mode parameters.";
+    RESERVATIONS_PREEMPTED = UNIT_ATTENTION 0x2A 0x03, "Another nexus has cleared reservation and registrations.";
+    RESERVATIONS_RELEASED = UNIT_ATTENTION 0x2A 0x04, "The reservation has ended or changed.";
+    REGISTRATIONS_PREEMPTED = UNIT_ATTENTION 0x2A 0x05, "Another nexus has taken the registration away.";
+    ASYMMETRIC_ACCESS_STATE_CHANGED = UNIT_ATTENTION 0x2A 0x06, "A path has become better or worse.";
     CAPACITY_DATA_HAS_CHANGED = UNIT_ATTENTION 0x2A 0x09, "The disk was resized.";
+    COMMANDS_CLEARED_BY_ANOTHER_INITIATOR = UNIT_ATTENTION 0x2F 0x00, "Commands were ended, and not answered (TAS is zero).";
+    INQUIRY_DATA_HAS_CHANGED = UNIT_ATTENTION 0x3F 0x03, "What INQUIRY says is no longer so.";
+    REPORTED_LUNS_DATA_HAS_CHANGED = UNIT_ATTENTION 0x3F 0x0E, "The initiator has more, fewer or other LUNs.";
+
+    THIN_PROVISIONING_SOFT_THRESHOLD_REACHED = UNIT_ATTENTION 0x38 0x07, "The pool is fuller than its operator wants.";
 
     WRITE_PROTECTED = DATA_PROTECT 0x27 0x00, "The unit may not be written.";
     SPACE_ALLOCATION_FAILED_WRITE_PROTECT = DATA_PROTECT 0x27 0x07, "The pool is full, or a quota is used up.";
@@ -223,6 +264,14 @@ mod tests {
         let sense = MISCOMPARE_DURING_VERIFY_OPERATION.with_information(300).at_cdb_bit(1, 5);
         let expected = [0xF0, 0, 0x0E, 0, 0, 1, 44, 10, 0, 0, 0, 0, 0x1D, 0, 0, 0x80 | 0x40 | 0x08 | 5, 0, 1];
         assert_eq!(sense.encode(false).as_slice(), expected);
+    }
+
+    #[test]
+    fn progress_stands_where_a_field_pointer_would_in_both_formats() {
+        // SPC-4, progress indication sense-key specific data: SKSV, then the two bytes.
+        let sense = SANITIZE_IN_PROGRESS.with_progress(0x1234);
+        assert_eq!(sense.encode(false)[15..18], [0x80, 0x12, 0x34]);
+        assert_eq!(sense.encode(true)[8..16], [0x02, 0x06, 0, 0, 0x80, 0x12, 0x34, 0]);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! The vocabulary between the engine and the lane that drives it.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ring::Nexus;
 use smallvec::SmallVec;
 
+use super::alua;
+use super::opcode::Flow;
 use crate::{disk, units};
 
 /// The command's own buffer, as the lane shows it. Offsets beyond [`Data::len`] are never asked for.
@@ -58,10 +60,11 @@ pub enum Step<Continuation> {
     Done(Reply),
     /// Carry out `io` (all of it may be in flight together), then resume with the results in the same order.
     Io {
-        /// What to do.
+        /// What to do; nothing, where the command waits for its `exclusive` range only.
         io: SmallVec<[Io; 1]>,
         /// Byte range that this command must hold alone from before `io` starts until it is answered: the lane starts
-        /// it when no other write to the range is in flight and holds new ones back. Asked for once, at the first step.
+        /// it when no other write to the range is in flight and holds new ones back; reads too, where the first step
+        /// writes. Asked for once, at the first step.
         exclusive: Option<Range<u64>>,
         /// Where to go on.
         then: Continuation,
@@ -87,6 +90,12 @@ impl Reply {
         Self { status: status::GOOD, sense: SmallVec::new(), data_in: DataIn::None, transfer }
     }
 
+    /// A status that has no sense data, by the command's data flow.
+    pub(super) fn bare(status: u8, flow: Flow) -> Self {
+        let transfer = if flow == Flow::Out { None } else { Some(0) };
+        Self { status, ..Self::good(transfer) }
+    }
+
     /// GOOD with parameter data, cut to the allocation length (SPC-4, ALLOCATION LENGTH).
     pub(super) fn parameter_data(mut bytes: Vec<u8>, allocation: usize) -> Self {
         bytes.truncate(allocation);
@@ -102,6 +111,8 @@ pub mod status {
     pub const CHECK_CONDITION: u8 = 0x02;
     /// BUSY.
     pub const BUSY: u8 = 0x08;
+    /// RESERVATION CONFLICT; never with sense data.
+    pub const RESERVATION_CONFLICT: u8 = 0x18;
 }
 
 /// Data-in of a reply.
@@ -150,6 +161,11 @@ pub enum Io {
         from: Memory,
         fua: bool,
     },
+    WriteAtomic {
+        offset: u64,
+        from: Memory,
+        fua: bool,
+    },
     WriteSame {
         offset: u64,
         len: u64,
@@ -177,28 +193,101 @@ pub enum Io {
         len: u64,
         limit: usize,
     },
+    /// Not the disk's: for the [`alua::Source`] of the unit.
+    SetTargetPortGroups(Box<[alua::Wish]>),
+    /// Not the disk's: the lane stores the unit's reservations.
+    SaveReservations(Box<SaveReservations>),
+    /// Not the disk's: the lane ends other commands, or waits for them.
+    EndCommands(Box<EndCommands>),
+    Usage,
+    Note(Option<Vec<u8>>),
+    /// Not the disk's: ends with the unit's background operation ([`super::Background`]).
+    Background,
     /// For another LUN, at whose door the lane leaves it.
     Visit(Box<Away>),
 }
 
 impl Io {
-    /// The bytes of the unit's own disk that it changes, as offset and length.
-    pub fn written(&self) -> Option<(u64, u64)> {
-        match self {
-            Self::Write { offset, from, .. } => {
-                let len = match from {
-                    Memory::Command { len, .. } => *len,
-                    Memory::Owned(bytes) => bytes.len(),
-                };
-                Some((*offset, len as u64))
+    /// The bytes of the unit's own disk that it is about; `None` where it is about none, or none in particular.
+    pub fn range(&self) -> Option<Range<u64>> {
+        let length = |memory: &Memory| match memory {
+            Memory::Command { len, .. } => *len as u64,
+            Memory::Owned(bytes) => bytes.len() as u64,
+        };
+        let (offset, len) = match self {
+            Self::Read { offset, into } => (*offset, length(into)),
+            Self::Write { offset, from, .. } | Self::WriteAtomic { offset, from, .. } => {
+                (*offset, length(from))
             }
             Self::WriteSame { offset, len, .. }
             | Self::WriteZeroes { offset, len, .. }
-            | Self::Discard { offset, len } => Some((*offset, *len)),
-            Self::CompareAndWrite { offset, compare, .. } => Some((*offset, compare.len() as u64)),
-            Self::Read { .. } | Self::Flush | Self::Allocation { .. } | Self::Visit(_) => None,
-        }
+            | Self::Discard { offset, len } => (*offset, *len),
+            Self::CompareAndWrite { offset, compare, .. } => (*offset, compare.len() as u64),
+            Self::Flush
+            | Self::Allocation { .. }
+            | Self::Usage
+            | Self::Note(_)
+            | Self::Background
+            | Self::SaveReservations(_)
+            | Self::EndCommands(_)
+            | Self::SetTargetPortGroups(_)
+            | Self::Visit(_) => return None,
+        };
+        Some(offset..offset.saturating_add(len))
     }
+
+    /// The part of [`Io::range`] that it changes.
+    pub fn written(&self) -> Option<Range<u64>> {
+        if matches!(self, Self::Read { .. }) { None } else { self.range() }
+    }
+}
+
+/// The unit's reservations, to be stored in the place of an earlier state.
+#[derive(Debug)]
+pub struct SaveReservations {
+    /// The number of the state they follow.
+    pub expected: u64,
+    /// What is stored.
+    pub state: Vec<u8>,
+    /// Filled in before the request is completed.
+    pub outcome: Arc<OnceLock<Stored>>,
+}
+
+/// What became of a [`SaveReservations`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// Stored for good, under this number.
+    Saved {
+        /// The state's number.
+        number: u64,
+    },
+    /// Another gateway was faster; this is stored.
+    Changed {
+        /// The state's number.
+        number: u64,
+        /// The state.
+        state: Vec<u8>,
+    },
+    /// Not stored.
+    Failed,
+}
+
+/// Other commands of the unit that have to end first.
+#[derive(Debug)]
+pub struct EndCommands {
+    /// Whose.
+    pub nexuses: Vec<Nexus>,
+    /// Which, and how.
+    pub how: Ending,
+}
+
+/// How commands end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// All of them are aborted.
+    Abort,
+    /// Those that write come to their own end.
+    AwaitWrites,
 }
 
 /// A request for another LUN.

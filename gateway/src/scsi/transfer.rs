@@ -6,8 +6,8 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::cdb::Request;
-use super::device::{Answer, Device, Settle, Then, check, good};
+use super::cdb::{Request, Span};
+use super::device::{Answer, Device, Settle, Then, check, good, parameter_data};
 use super::fault::Access;
 use super::sense;
 use super::step::{DataIn, Finished, Io, Memory, Reply, Step};
@@ -74,6 +74,44 @@ pub(super) fn write(device: &mut Device, request: &Request<'_>) -> Answer {
     let fua = (request.cdb.len() > 6 && request.cdb.bit(1, FUA)) || device.write_through();
     let from = Memory::Command { offset: 0, len: moved };
     Settle::write(transfer).after(Io::Write { offset: extent.offset, from, fua })
+}
+
+/// WRITE ATOMIC(16) (SBC-4), within what the store promises. The range is held, so that no reader sees half of it either.
+pub(super) fn write_atomic(device: &mut Device, request: &Request<'_>) -> Answer {
+    let cdb = request.cdb;
+    let extent = device.locate(Span { lba: cdb.u64(2), blocks: cdb.u16(12).into() })?;
+    let Some(promise) = device.atomic_write() else { return Err(sense::INVALID_COMMAND_OPERATION_CODE) };
+    if extent.len > promise.max || !extent.len.is_multiple_of(promise.granularity) {
+        return Err(sense::INVALID_FIELD_IN_CDB.at_cdb_byte(12));
+    }
+    if !extent.offset.is_multiple_of(promise.alignment) {
+        return Err(sense::INVALID_FIELD_IN_CDB.at_cdb_byte(2));
+    }
+    let len = extent.len as usize;
+    // What has come only in part is not to be stored in part.
+    if request.data_out() != len {
+        return Err(sense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);
+    }
+    if len == 0 {
+        return good(0);
+    }
+    let fua = cdb.bit(1, FUA) || device.write_through();
+    let from = Memory::Command { offset: 0, len };
+    let io = smallvec![Io::WriteAtomic { offset: extent.offset, from, fua }];
+    let exclusive = Some(extent.offset..extent.offset + extent.len);
+    Ok(Step::Io { io, exclusive, then: Then::Settle(Settle::write(None)) })
+}
+
+/// READ DEFECT DATA(10), (12) (SBC-3): the lists are empty. Replacing what wears out is the store's business.
+pub(super) fn read_defect_data(_: &mut Device, request: &Request<'_>) -> Answer {
+    let cdb = request.cdb;
+    // PLISTV, GLISTV and the format, as asked for.
+    if cdb.len() == 10 {
+        let valid = cdb.byte(2);
+        return parameter_data(vec![0, valid, 0, 0], cdb.u16(7).into());
+    }
+    let valid = cdb.byte(1);
+    parameter_data(vec![0, valid, 0, 0, 0, 0, 0, 0], cdb.u32(6) as usize)
 }
 
 /// FUA in byte 1 of the block commands.

@@ -2,12 +2,13 @@
 
 use ring::Nexus;
 
+use super::alua;
 use super::copy;
 use super::device::Device;
 use super::identity::fill_ascii;
 use super::inquiry::DIRECT_ACCESS;
-use super::limits;
 use super::sense::{self, Sense};
+use super::{limits, log};
 use crate::nexus::Ports;
 
 /// A page, its code, and what builds its contents behind the four-byte header.
@@ -57,15 +58,20 @@ fn device_identification(device: &Device, nexus: Nexus) -> Vec<u8> {
     designator(&mut page, 0x01, ASSOCIATION_UNIT | 0x03, &identity.naa);
     designator(&mut page, 0x02, ASSOCIATION_UNIT | 0x01, &identity.t10());
     if let Some(entry) = device.nexuses.get(nexus) {
-        target_designators(&mut page, &entry.ports);
+        target_designators(&mut page, &entry.ports, &device.ports.groups);
     }
     page
 }
 
-fn target_designators(page: &mut Vec<u8>, ports: &Ports) {
+fn target_designators(page: &mut Vec<u8>, ports: &Ports, groups: &alua::Groups) {
     let [high, low] = ports.portal_group.to_be_bytes();
     // Relative target port identifier: the portal group's number, which is unique in the target and never 0.
     designator(page, ISCSI | 0x01, ASSOCIATION_PORT | 0x04, &[0, 0, high, low]);
+    // Target port group.
+    if let Some(group) = groups.of_port(ports.portal_group) {
+        let [high, low] = group.id.to_be_bytes();
+        designator(page, ISCSI | 0x01, ASSOCIATION_PORT | 0x05, &[0, 0, high, low]);
+    }
     // SCSI name strings of the port (RFC 7143 4.4.2: name, ",t,0x", portal group tag) and of the target device.
     designator(
         page,
@@ -73,7 +79,14 @@ fn target_designators(page: &mut Vec<u8>, ports: &Ports) {
         ASSOCIATION_PORT | 0x08,
         &name(&format!("{},t,0x{high:02x}{low:02x}", ports.target)),
     );
-    designator(page, ISCSI | 0x03, ASSOCIATION_DEVICE | 0x08, &name(&ports.target));
+    page.extend_from_slice(&target_device(ports));
+}
+
+/// The designator of the target device.
+pub(super) fn target_device(ports: &Ports) -> Vec<u8> {
+    let mut page = Vec::new();
+    designator(&mut page, ISCSI | 0x03, ASSOCIATION_DEVICE | 0x08, &name(&ports.target));
+    page
 }
 
 /// Protocol identifier of iSCSI.
@@ -136,6 +149,12 @@ fn block_limits(device: &Device, _: Nexus) -> Vec<u8> {
         put(32, &(0x8000_0000 | blocks(provisioning.alignment) & 0x7FFF_FFFF).to_be_bytes());
     }
     put(36, &(limits::WRITE_SAME / block).to_be_bytes());
+    if let Some(promise) = device.atomic_write() {
+        // No atomic boundaries: those two fields are zero.
+        put(44, &blocks(promise.max).to_be_bytes());
+        put(48, &blocks(promise.alignment).to_be_bytes());
+        put(52, &blocks(promise.granularity).to_be_bytes());
+    }
     page
 }
 
@@ -145,9 +164,15 @@ pub(super) fn compare_and_write_blocks(block: u64) -> u8 {
 }
 
 /// Block Device Characteristics (SBC-3): nothing rotates that the initiator should plan for.
-fn block_device_characteristics(_: &Device, _: Nexus) -> Vec<u8> {
+fn block_device_characteristics(device: &Device, _: Nexus) -> Vec<u8> {
     let mut page = vec![0; 0x3C];
-    page[1] = 0x01;
+    page[5 - 4] = 0x01;
+    if device.geometry.provisioning.is_some() {
+        // WABEREQ: what SANITIZE has erased can be read.
+        page[7 - 4] = 0x01 << 6;
+    }
+    // FUAB: FUA goes to the medium, SYNCHRONIZE CACHE makes the rest stable. VBULS: unmapped blocks can be verified.
+    page[8 - 4] = 0x02 | 0x01;
     page
 }
 
@@ -156,6 +181,7 @@ fn logical_block_provisioning(device: &Device, _: Nexus) -> Vec<u8> {
     let mut page = vec![0; 4];
     if let Some(provisioning) = &device.geometry.provisioning {
         // LBPU, LBPWS, LBPWS10; ANC_SUP zero; DP zero.
+        page[0] = log::threshold_exponent(device.block_size());
         page[1] = 0x80 | 0x40 | 0x20 | u8::from(provisioning.reads_zero) << 2;
         page[2] = THIN;
     }

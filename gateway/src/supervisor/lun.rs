@@ -1,14 +1,16 @@
 //! One LUN from its configuration to its lane: disk, ring, SCSI unit and port, put together and taken apart.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use ring::{Options, Pool};
 use sha2::{Digest, Sha256};
 
 use super::stores::Opened;
+use crate::cluster::reservations::{Memory, Store};
 use crate::config;
-use crate::disk::Disk;
+use crate::disk::{Disk, Geometry};
 use crate::lane::{self, LATENCY_BOUNDS, Lane};
 use crate::nexus::Table;
 use crate::portal::Port;
@@ -30,6 +32,8 @@ pub(super) struct Place {
 pub(super) struct Spec {
     /// Name in the configuration.
     pub(super) name: String,
+    /// The target's portal group tag, which names the port in what SCSI says of it.
+    pub(super) portal_group: u16,
     /// The disk.
     pub(super) disk: config::Disk,
 }
@@ -49,6 +53,8 @@ pub(super) struct Running {
     disk: Option<Arc<dyn Disk>>,
     lane: Lane,
     port: Arc<Port>,
+    /// A thread looks at the disk's size.
+    looking: Arc<AtomicBool>,
     /// Lets copies of other LUNs find this one.
     listing: Option<units::Listing>,
 }
@@ -62,24 +68,28 @@ impl Running {
         around: &Surroundings,
         reactor: &Reactor,
     ) -> Result<Self, String> {
-        let Opened { disk, unique } = opened;
+        let Opened { disk, unique, reservations: (store, reserved) } = opened;
         let identity = identity(&spec.disk, &unique);
         let settings = scsi::Settings {
             lun: place.lun,
             removable: spec.disk.removable,
             write_protected: spec.disk.read_only,
+            pool_threshold: spec.disk.pool_threshold,
         };
-        let unit = scsi::Unit::new(
-            identity.clone(),
-            disk.geometry().clone(),
-            disk.size(),
-            Arc::clone(&around.nexuses),
-            settings,
-        )
-        .joined(Arc::clone(&around.units));
+        let geometry =
+            Geometry { physical_block_size: spec.disk.physical_block_size, ..disk.geometry().clone() };
+        let mut unit =
+            scsi::Unit::new(identity.clone(), geometry, disk.size(), Arc::clone(&around.nexuses), settings)
+                .reached_through(Arc::new(scsi::alua::Single::new(spec.portal_group)))
+                .joined(Arc::clone(&around.units));
+        unit.restore_reservations(reserved.number, &reserved.state).map_err(|error| {
+            disk.close();
+            format!("{error} ({store:?})")
+        })?;
+        unit.recall(disk.note().as_deref());
         let block_size = disk.geometry().block_size.into();
         let name = format!("{} LUN {}", place.target, place.lun);
-        let mut running = Self::wire(name, unit, Some(disk), around, reactor)?;
+        let mut running = Self::wire(name, unit, Some(disk), store, around, reactor)?;
         let (target, lun, door) = (place.target.clone(), place.lun, running.lane.door());
         running.listing = Some(around.units.enter(units::Entry { target, lun, identity, block_size, door }));
         Ok(running)
@@ -87,7 +97,21 @@ impl Running {
 
     /// Starts what answers for LUNs that do not exist.
     pub(super) fn absent(around: &Surroundings, reactor: &Reactor) -> Result<Self, String> {
-        let unit = scsi::Unit::absent(Arc::clone(&around.nexuses));
+        Self::without_disk("absent LUNs", scsi::Unit::absent(Arc::clone(&around.nexuses)), around, reactor)
+    }
+
+    /// Starts the REPORT LUNS well known logical unit of every target.
+    pub(super) fn well_known(around: &Surroundings, reactor: &Reactor) -> Result<Self, String> {
+        let unit = scsi::Unit::well_known(Arc::clone(&around.nexuses));
+        Self::without_disk("the well known LUN", unit, around, reactor)
+    }
+
+    fn without_disk(
+        name: &str,
+        unit: scsi::Unit,
+        around: &Surroundings,
+        reactor: &Reactor,
+    ) -> Result<Self, String> {
         let small = Options {
             command_area: 64 << 10,
             data_area: 4 << 20,
@@ -95,13 +119,14 @@ impl Running {
             ..around.options.clone()
         };
         let around = Surroundings { options: small, ..around.clone() };
-        Self::wire("absent LUNs".into(), unit, None, &around, reactor)
+        Self::wire(name.into(), unit, None, Memory::new(), &around, reactor)
     }
 
     fn wire(
         name: String,
         unit: scsi::Unit,
         disk: Option<Arc<dyn Disk>>,
+        reservations: Arc<dyn Store>,
         around: &Surroundings,
         reactor: &Reactor,
     ) -> Result<Self, String> {
@@ -113,11 +138,23 @@ impl Running {
             consumer,
             unit,
             disk: disk.clone(),
+            reservations,
             producer: Arc::clone(&port) as Arc<dyn ring::Doorbell>,
         };
         let lane = lane::start(reactor, parts);
         port.connect_lane(lane.doorbell());
-        Ok(Self { disk, lane, port, listing: None })
+        port.connect_task_aborted_status(lane.task_aborted_status());
+        Ok(Self { disk, lane, port, looking: Arc::default(), listing: None })
+    }
+
+    /// Its disk, if it has one.
+    pub(super) fn disk(&self) -> Option<Arc<dyn Disk>> {
+        self.disk.clone()
+    }
+
+    /// Whether a thread looks at the disk's size.
+    pub(super) fn looking(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.looking)
     }
 
     /// Where the portal delivers commands.
@@ -140,7 +177,9 @@ impl Running {
     /// Adds this LUN's figures.
     pub(super) fn report(&self, lun: &mut status::Lun) {
         let (stats, area) = (self.lane.stats(), self.port.producer().usage());
-        if stats.corrupt || self.port.failed() {
+        if stats.wrecked {
+            lun.state = status::State::Failed("a bug of the gateway has taken it down; see the log".into());
+        } else if stats.corrupt || self.port.failed() {
             lun.state = status::State::Failed("its ring was found corrupt; see the log".into());
         }
         lun.size = self.disk.as_ref().map_or(0, |disk| disk.size());
@@ -171,14 +210,18 @@ impl Running {
 /// ERROR, DATA PROTECT (out of space, write-protected).
 const DISK_FAILURES: [u8; 4] = [2, 3, 4, 7];
 
+/// The unit serial number.
+pub(super) fn serial(config: &config::Disk, unique: &str) -> String {
+    config.serial.clone().unwrap_or_else(|| {
+        let hash: [u8; 32] = Sha256::digest(unique.as_bytes()).into();
+        hash[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    })
+}
+
 /// What hosts know the disk by. It must never change while the same store is served: the names are made from the serial
 /// number when one is configured, else from what the store says is unique about it.
 fn identity(config: &config::Disk, unique: &str) -> scsi::Identity {
-    let serial = config.serial.clone().unwrap_or_else(|| {
-        let hash: [u8; 32] = Sha256::digest(unique.as_bytes()).into();
-        hash[..16].iter().map(|byte| format!("{byte:02x}")).collect()
-    });
-    let mut identity = scsi::Identity::from_serial(serial);
+    let mut identity = scsi::Identity::from_serial(serial(config, unique));
     if let Some(vendor) = &config.vendor {
         identity.vendor.clone_from(vendor);
     }

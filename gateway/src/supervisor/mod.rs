@@ -7,6 +7,8 @@ mod app;
 mod directory;
 mod lun;
 mod memory;
+mod plan;
+mod sizes;
 mod stores;
 #[cfg(test)]
 mod tests;
@@ -32,6 +34,9 @@ use crate::metrics::Source;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How often a disk that did not open is tried again.
 const RETRY: Duration = Duration::from_secs(10);
+
+/// How often the sizes of disks are looked at that are not told of a resize elsewhere.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// Runs the gateway until SIGTERM or SIGINT. `file` is read again on SIGHUP and `rbdgate reload`; without one (the demo)
 /// a disk that does not open is an error. `ready` is called with the addresses once initiators
@@ -113,6 +118,8 @@ async fn run_until_told(
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut retry = interval(RETRY);
     retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut look = interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             signal = signals.next() => match signal {
@@ -131,6 +138,7 @@ async fn run_until_told(
             }
             _ = second.tick() => app.shrink_idle(),
             _ = retry.tick() => app.open_missing(),
+            _ = look.tick() => app.look_at_sizes(),
         }
     }
 }
@@ -172,10 +180,14 @@ fn listen_for_requests(path: &Path) -> mpsc::Receiver<Asked> {
 }
 
 async fn answer(asked: Asked, app: &mut App, file: Option<&Path>, source: &Source) {
-    match asked.command {
+    match asked.command.clone() {
         Command::Status => asked.answer(Ok(source())).await,
         Command::Reload => {
             let result = reload(app, file).await;
+            asked.answer(result).await;
+        }
+        Command::Resize { disk, size, shrink } => {
+            let result = app.resize(&disk, size, shrink).await;
             asked.answer(result).await;
         }
     }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 
+use super::lun::serial;
+use crate::cluster::reservations::{self, Directory, Snapshot};
 use crate::config::{self, Store};
 use crate::disk::Disk;
 use crate::disk::fault::{self, Fault};
@@ -17,37 +19,63 @@ use crate::disk::rbd::{self, RbdDisk};
 pub(super) struct Opened {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) unique: String,
+    /// Where the unit's reservations are kept, and what is there.
+    pub(super) reservations: (Arc<dyn reservations::Store>, Snapshot),
 }
+
+/// A disk and what is unique about it.
+type Named = (Arc<dyn Disk>, String);
 
 /// What the disks of a process share.
 #[derive(Clone)]
 pub(super) struct Stores {
     workers: Workers,
+    /// Where reservations outlive the process; `None`: nowhere.
+    state: Option<Directory>,
 }
 
 impl Stores {
-    pub(super) fn start() -> io::Result<Self> {
-        Ok(Self { workers: Workers::start_default()? })
+    pub(super) fn start(state: Option<&Path>) -> io::Result<Self> {
+        let state = state.map(Directory::start).transpose()?;
+        Ok(Self { workers: Workers::start_default()?, state })
     }
 
     /// Opens the disk that the configuration calls `name`. Blocks, for as long as a cluster takes to answer.
     pub(super) fn open(&self, name: &str, config: &config::Disk) -> anyhow::Result<Opened> {
-        let opened = match &config.store {
+        let (mut disk, unique) = match &config.store {
             Store::Rbd(image) => Self::rbd(image, config)?,
             Store::File { path, size } => self.file(path, *size, config)?,
             Store::Memory { size } => {
-                let disk = Arc::new(Memory::new(*size, config.block_size));
-                Opened { disk, unique: format!("memory:{name}") }
+                let disk: Arc<dyn Disk> = Arc::new(Memory::new(*size, config.block_size));
+                (disk, format!("memory:{name}"))
             }
         };
-        let Some(fault) = &config.fault else { return Ok(opened) };
-        let settings =
-            fault::Settings { latency: fault.latency, bandwidth: fault.bandwidth, ..Default::default() };
-        let disk = Fault::new(opened.disk, settings).context("cannot start the timer of a slow disk")?;
-        Ok(Opened { disk: Arc::new(disk), unique: opened.unique })
+        // Without its reservations a disk is not served: whoever it is reserved for counts on them.
+        let store = self.reservations(config, &unique);
+        let reservations = match store.load() {
+            Ok(there) => (store, there),
+            Err(error) => {
+                disk.close();
+                return Err(error.into());
+            }
+        };
+        if let Some(fault) = &config.fault {
+            let settings =
+                fault::Settings { latency: fault.latency, bandwidth: fault.bandwidth, ..Default::default() };
+            disk = Arc::new(Fault::new(disk, settings).context("cannot start the timer of a slow disk")?);
+        }
+        Ok(Opened { disk, unique, reservations })
     }
 
-    fn file(&self, path: &Path, size: Option<u64>, config: &config::Disk) -> anyhow::Result<Opened> {
+    /// The store of a unit's reservations, which lasts no longer than its disk.
+    fn reservations(&self, config: &config::Disk, unique: &str) -> Arc<dyn reservations::Store> {
+        match (&self.state, &config.store) {
+            (Some(state), Store::Rbd(_) | Store::File { .. }) => state.unit(&serial(config, unique)),
+            _ => reservations::Memory::new(),
+        }
+    }
+
+    fn file(&self, path: &Path, size: Option<u64>, config: &config::Disk) -> anyhow::Result<Named> {
         let options = file::Options {
             path: path.into(),
             block_size: config.block_size,
@@ -63,10 +91,10 @@ impl Stores {
         }
         // The path as opened: a relative one and its absolute twin are one disk.
         let path = std::fs::canonicalize(path).with_context(|| format!("cannot find {}", path.display()))?;
-        Ok(Opened { disk: Arc::new(disk), unique: format!("file:{}", path.display()) })
+        Ok((Arc::new(disk), format!("file:{}", path.display())))
     }
 
-    fn rbd(image: &config::Rbd, config: &config::Disk) -> anyhow::Result<Opened> {
+    fn rbd(image: &config::Rbd, config: &config::Disk) -> anyhow::Result<Named> {
         let spec = rbd::Spec {
             conf: image.conf.clone(),
             id: image.client.clone(),
@@ -80,6 +108,6 @@ impl Stores {
         };
         let disk = RbdDisk::open(&spec)?;
         let unique = disk.unique_name().to_owned();
-        Ok(Opened { disk: Arc::new(disk), unique })
+        Ok((Arc::new(disk), unique))
     }
 }

@@ -6,6 +6,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use rbdgate::cluster::reservations::{Memory, Store};
 use rbdgate::disk::Disk;
 use rbdgate::lane::{self, Lane, Parts};
 use rbdgate::nexus::Table;
@@ -77,6 +78,7 @@ pub(crate) struct Setup {
     pub(crate) pool: Pool,
     pub(crate) nexuses: Arc<Table>,
     pub(crate) nexus: Nexus,
+    pub(crate) reservations: Arc<dyn Store>,
     pub(crate) units: Arc<units::Table>,
 }
 
@@ -87,6 +89,7 @@ impl Default for Setup {
             pool: Pool::new(256 << 20),
             nexuses: Table::new(),
             nexus: Nexus::UNKNOWN,
+            reservations: Memory::new(),
             units: units::Table::new(),
         }
     }
@@ -105,7 +108,6 @@ impl Driver {
         serial: &str,
         settings: Settings,
     ) -> Self {
-        let (producer, consumer) = ring::create(&setup.options, &setup.pool).unwrap();
         let unit = Unit::new(
             Identity::from_serial(serial),
             disk.geometry().clone(),
@@ -114,9 +116,21 @@ impl Driver {
             settings,
         )
         .joined(Arc::clone(&setup.units));
+        Self::start_unit(reactor, disk, unit, setup)
+    }
+
+    /// This unit.
+    pub(crate) fn start_unit(reactor: &Reactor, disk: Arc<dyn Disk>, unit: Unit, setup: &Setup) -> Self {
+        let (producer, consumer) = ring::create(&setup.options, &setup.pool).unwrap();
         let bell = Arc::<Bell>::default();
-        let parts =
-            Parts { name: "test".into(), consumer, unit, disk: Some(disk), producer: Arc::clone(&bell) as _ };
+        let parts = Parts {
+            name: "test".into(),
+            consumer,
+            unit,
+            disk: Some(disk),
+            reservations: Arc::clone(&setup.reservations),
+            producer: Arc::clone(&bell) as _,
+        };
         let lane = lane::start(reactor, parts);
         let doorbell = lane.doorbell();
         Self { producer, lane, nexus: setup.nexus, bell, doorbell, done: HashMap::new(), next: 0 }

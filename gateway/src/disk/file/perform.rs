@@ -3,20 +3,22 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::statvfs::fstatvfs;
 use nix::unistd::{Whence, lseek};
 
+use super::{Beside, note};
 use crate::disk::request::append_extent;
-use crate::disk::{AllocationExtent, Buffer, Error, Outcome, Request};
+use crate::disk::{AllocationExtent, Buffer, Error, Outcome, Request, Usage};
 
 /// The largest single write of repeated bytes.
 const STRIDE: usize = 1024 * 1024;
 
-/// Carries out one admitted request.
-pub(super) fn perform(file: &File, request: &mut Request) -> Result<Outcome, Error> {
+/// Carries out one admitted request. `beside` is what the disk keeps beside its file.
+pub(super) fn perform(file: &File, beside: &Beside, request: &mut Request) -> Result<Outcome, Error> {
     match request {
         Request::Read { offset, buffer } => read(file, *offset, buffer),
         Request::Write { offset, buffer: Buffer::Segments(segments), fua } => {
@@ -37,13 +39,36 @@ pub(super) fn perform(file: &File, request: &mut Request) -> Result<Outcome, Err
             zero(file, *offset, *len, keep)
         }
         Request::CompareAndWrite { .. } => return Err(Error::Unsupported),
+        Request::WriteAtomic { offset, buffer, .. } => beside.journal.write(file, *offset, buffer),
+        Request::Note { note } => note::write(&beside.note, note.as_deref()),
+        Request::Usage => {
+            let usage = usage(file).map_err(|error| from_system(&error))?;
+            return Ok(Outcome { usage: Some(Box::new(usage)), ..Outcome::default() });
+        }
         Request::Flush => file.sync_data(),
         Request::Allocation { offset, len, limit } => {
-            return Ok(Outcome { extents: allocation(file, *offset, *len, *limit) });
+            let extents = allocation(file, *offset, *len, *limit);
+            return Ok(Outcome { extents, ..Outcome::default() });
         }
     }
     .map(|()| Outcome::default())
     .map_err(|error| from_system(&error))
+}
+
+/// What the file takes of its file system. A block device has no such figures.
+fn usage(file: &File) -> io::Result<Usage> {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Ok(Usage::default());
+    }
+    let pool = fstatvfs(file)?;
+    let bytes = |blocks: u64| blocks.saturating_mul(pool.fragment_size());
+    Ok(Usage {
+        // st_blocks counts 512 bytes each, whatever the file system's blocks are.
+        used: Some(metadata.blocks() * 512),
+        available: Some(bytes(pool.blocks_available())),
+        pool: Some(bytes(pool.blocks())),
+    })
 }
 
 /// What a system error means for the disk.

@@ -6,10 +6,11 @@
 //! | request | librbd call | why |
 //! |---|---|---|
 //! | Read, Write, WriteSame, Flush | the same | FUA needs nothing more |
+//! | WriteAtomic | `write` | within one stripe unit it is one write to one object |
 //! | CompareAndWrite | the same | one 512-byte sector at most; with larger blocks the lane emulates it |
 //! | WriteZeroes | `write_zeroes`, thick unless `deallocate` | |
 //! | Discard | `write_zeroes`, thin | frees what `discard` would free, and zeroes the rest of the range, which `discard` leaves as it was while reporting success; so LBPRZ=1 is true |
-//! | Allocation | `diff_iterate2` on a thread of the disk | it blocks |
+//! | Allocation, Usage, Note | `diff_iterate2`, `ceph df`, image metadata, on a thread of the disk | they block |
 //!
 //! An image is written by one owner at a time; the module `owner` takes the exclusive lock and says who is in the way. When
 //! the lock or the client is lost, every later request answers [`Error::Fenced`]: this disk does not recover, a new one on
@@ -17,13 +18,14 @@
 
 mod allocation;
 mod clients;
+mod look;
 mod operation;
 mod owner;
 mod segments;
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
@@ -32,7 +34,7 @@ use rbd::{Config, ConnectError, Features, Image, Kind, NewImage, Open, Pool};
 use self::allocation::Surveyor;
 use self::clients::Fence;
 pub use self::clients::{Client, Clients};
-use super::{Disk, Error, Geometry, Operation, Provisioning};
+use super::{AtomicWrite, Disk, Error, Geometry, Operation, Provisioning, ResizeError, resize};
 
 /// Which image, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,6 +129,8 @@ pub enum OpenError {
     },
 }
 
+type Listener = Box<dyn Fn(u64) + Send + Sync>;
+
 /// The store. Closing it (or dropping it) releases the exclusive lock.
 pub struct RbdDisk {
     /// `None` once closed. Swapped, not locked: submitting costs two atomics, and a completion that submits again from
@@ -135,8 +139,12 @@ pub struct RbdDisk {
     fence: Arc<Fence>,
     geometry: Geometry,
     surveyor: Surveyor,
+    note: Option<Vec<u8>>,
     path: String,
+    name: String,
     unique: String,
+    /// Of a read-only disk, which finds out by itself.
+    listener: Mutex<Option<Listener>>,
 }
 
 impl fmt::Debug for RbdDisk {
@@ -176,6 +184,7 @@ impl RbdDisk {
         if !spec.read_only {
             owner::take(&image, client.cluster())?;
         }
+        let note = image.metadata(allocation::NOTE)?.map(|note| allocation::unhex(&note));
         // The id stays when the image is renamed, and no other image of the cluster's pool ever gets it.
         let unique = format!("rbd:{}/{}/{}", client.cluster().fsid()?, spec.pool_path(), image.id()?);
         Ok(Self {
@@ -183,8 +192,11 @@ impl RbdDisk {
             fence: Arc::new(Fence::new(client, spec.path())),
             geometry,
             surveyor: Surveyor::default(),
+            note,
             path: spec.path(),
+            name: spec.image.clone(),
             unique,
+            listener: Mutex::default(),
         })
     }
 
@@ -248,14 +260,24 @@ fn geometry(image: &Image, spec: &Spec) -> Result<Geometry, OpenError> {
         physical_block_size: 4096,
         optimal_io_size: u32::try_from(preferred).unwrap_or(0),
         compare_and_write: if spec.block_size == 512 { 512 } else { 0 },
-        provisioning: (!spec.read_only).then(|| Provisioning {
+        // An image is thin for whoever only reads it too: UNMAP there is write protected, not unknown.
+        provisioning: Some(Provisioning {
             granularity: granularity.filter(|bytes| *bytes >= u64::from(spec.block_size)).unwrap_or(64 << 10),
             alignment: 0,
             reads_zero: true,
         }),
         read_only: spec.read_only,
         volatile_cache: false,
+        atomic_write: atomic_write(spec.block_size, stripe_unit),
     })
+}
+
+/// A write within one stripe unit is one write to one object, which RADOS does whole or not at all, and which librbd does not
+/// split. Hence the alignment: a write of that length that begins at a multiple of it crosses no unit.
+fn atomic_write(block_size: u32, stripe_unit: u64) -> Option<AtomicWrite> {
+    let len = 256 * u64::from(block_size);
+    let whole = stripe_unit > 0 && stripe_unit.is_multiple_of(len);
+    whole.then_some(AtomicWrite { max: len, granularity: len, alignment: len })
 }
 
 /// Whole blocks only.
@@ -271,6 +293,10 @@ impl Disk for RbdDisk {
     fn size(&self) -> u64 {
         let bytes = self.image.load().as_ref().map_or(0, |image| image.known_size());
         whole_blocks(bytes, self.geometry.block_size)
+    }
+
+    fn note(&self) -> Option<Vec<u8>> {
+        self.note.clone()
     }
 
     fn submit(&self, operation: Operation) {
@@ -292,8 +318,30 @@ impl Disk for RbdDisk {
 
     fn on_resize(&self, listener: Box<dyn Fn(u64) + Send + Sync>) {
         let block_size = self.geometry.block_size;
+        if self.geometry.read_only {
+            *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(listener);
+            return;
+        }
         if let Some(image) = self.image.load().as_ref() {
             image.on_resize(Box::new(move |bytes| listener(whole_blocks(bytes, block_size))));
+        }
+    }
+
+    fn resize(&self, size: u64, shrink: bool) -> Result<(), ResizeError> {
+        resize::check(&self.geometry, self.size(), size, shrink)?;
+        let Some(image) = self.image.load_full() else {
+            return Err(ResizeError::Store("it is closed".into()));
+        };
+        image.resize(size, shrink).map_err(|error| ResizeError::Store(error.to_string()))
+    }
+
+    fn is_told_of_resizes(&self) -> bool {
+        !self.geometry.read_only
+    }
+
+    fn look(&self) {
+        if self.geometry.read_only {
+            self.look_anew();
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rbd::{Bytes, Compared, Errno, Image, IoBuf, Kind};
 
-use super::allocation::Surveyor;
+use super::allocation::{self, Surveyor};
 use super::clients::Fence;
 use super::segments::Area;
 use crate::disk::{Buffer, Completer, Error, Outcome, Request};
@@ -61,13 +61,15 @@ pub(super) fn start(
         Request::Read { offset, buffer: Buffer::Owned(bytes) } => {
             read(image, offset, Bytes::from(bytes), end, |bytes| Some(bytes.into_vec()));
         }
-        Request::Write { offset, buffer: Buffer::Segments(segments), fua: _ } => {
+        Request::Write { offset, buffer: Buffer::Segments(segments), fua: _ }
+        | Request::WriteAtomic { offset, buffer: Buffer::Segments(segments), fua: _ } => {
             image.write(offset, Area(segments), move |result, area| {
                 drop(area);
                 end.finish(result, None);
             });
         }
-        Request::Write { offset, buffer: Buffer::Owned(bytes), fua: _ } => {
+        Request::Write { offset, buffer: Buffer::Owned(bytes), fua: _ }
+        | Request::WriteAtomic { offset, buffer: Buffer::Owned(bytes), fua: _ } => {
             image.write(offset, Bytes::from(bytes), move |result, bytes| {
                 end.finish(result, Some(bytes.into_vec()));
             });
@@ -87,7 +89,19 @@ pub(super) fn start(
         Request::Flush => image.flush(move |result| end.finish(result, None)),
         Request::Allocation { offset, len, limit } => {
             let End { completer, fence, .. } = end;
-            surveyor.survey(Arc::clone(image), fence, offset..offset + len, limit, completer);
+            surveyor.ask(Arc::clone(image), fence, completer, move |image, fence| {
+                allocation::extents(image, fence, offset..offset + len, limit)
+            });
+        }
+        Request::Usage => {
+            let End { completer, fence, .. } = end;
+            surveyor.ask(Arc::clone(image), fence, completer, allocation::usage);
+        }
+        Request::Note { note } => {
+            let End { completer, fence, .. } = end;
+            surveyor.ask(Arc::clone(image), fence, completer, move |image, fence| {
+                allocation::note(image, fence, note.as_deref())
+            });
         }
     }
 }

@@ -28,6 +28,14 @@ pub(in crate::scsi) fn admit(device: &mut Device, nexus: Nexus, call: Call) -> R
     if !device.gate.sees(nexus, device.settings.lun) {
         return Err((Error::NotReady, buffer));
     }
+    let barred = if writes {
+        device.reservations.keeps_writes_out(nexus, &device.gate)
+    } else {
+        device.reservations.keeps_reads_out(nexus, &device.gate)
+    };
+    if barred {
+        return Err((Error::Io(libc::EACCES), buffer));
+    }
     if let Err(sense) = gate::admit(device, row, nexus) {
         return Err((refusal(sense), buffer));
     }

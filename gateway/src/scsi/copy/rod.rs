@@ -8,6 +8,7 @@
 //! A token is 512 bytes, mostly random; it is looked up whole, so that knowing one's name is not enough to use it.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -117,10 +118,10 @@ impl Own {
     }
 
     /// These bytes are about to be written.
-    pub(in crate::scsi) fn written(&mut self, offset: u64, len: u64) {
-        let end = offset.saturating_add(len);
+    pub(in crate::scsi) fn written(&mut self, written: &Range<u64>) {
         self.0.retain(|rod| {
-            let touched = |range: &Extent| range.offset < end && offset < range.offset + range.len;
+            let touched =
+                |range: &Extent| range.offset < written.end && written.start < range.offset + range.len;
             if rod.ranges.iter().any(touched) {
                 rod.revoke();
             }
@@ -236,7 +237,7 @@ mod tests {
         {
             let (rod, mut own) = (rod(10), Own::default());
             own.watch(&rod);
-            own.written(offset, len);
+            own.written(&(offset..offset + len));
             assert_eq!(rod.revoked(), touches, "{offset}+{len}");
             drop(own);
             assert!(rod.revoked(), "its unit has gone");

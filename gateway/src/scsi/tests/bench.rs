@@ -8,12 +8,15 @@ use ring::Nexus;
 
 use super::Sense;
 use crate::disk::{
-    AllocationExtent, Completer, Completion, CompletionQueue, Error, Geometry, Outcome, Provisioning,
+    AllocationExtent, AtomicWrite, Completer, Completion, CompletionQueue, Error, Geometry, Outcome,
+    Provisioning, Usage,
 };
 use crate::nexus::{Entry, Handle, Ports, Table, View};
-use crate::scsi::step::{Away, Data, DataIn, Direction, Finished, Io, Memory, Step, status};
-use crate::scsi::{Identity, Settings, Unit, limits};
+use crate::scsi::step::{Away, Data, DataIn, Direction, Finished, Io, Memory, Step, Stored, status};
+use crate::scsi::{Background, Identity, Settings, Unit, limits};
 use crate::units::{self, Visit};
+
+pub(super) use super::cdbs::{cdb6, cdb10, cdb12, cdb16};
 
 /// A command's buffer.
 pub(super) struct Buffer {
@@ -87,8 +90,16 @@ pub(super) struct Bench {
     pub(super) written: BTreeMap<u64, Vec<u8>>,
     /// Fails the next request.
     pub(super) fault: Option<Error>,
+    /// The disk's note.
+    pub(super) note: Option<Vec<u8>>,
+    /// What the disk says of its pool.
+    pub(super) usage: Usage,
     /// What the disk says of its allocation next, instead of the truth.
     pub(super) extents: Option<Vec<AllocationExtent>>,
+    /// What becomes of the next save of reservations, instead of success; last first.
+    pub(super) stored: Vec<Stored>,
+    /// The reservations as last saved.
+    pub(super) saved: Vec<u8>,
 }
 
 pub(super) fn geometry() -> Geometry {
@@ -100,6 +111,7 @@ pub(super) fn geometry() -> Geometry {
         provisioning: Some(Provisioning { granularity: 64 << 10, alignment: 0, reads_zero: true }),
         read_only: false,
         volatile_cache: true,
+        atomic_write: Some(AtomicWrite { max: 32 << 10, granularity: 1024, alignment: 2048 }),
     }
 }
 
@@ -127,7 +139,8 @@ impl Bench {
         (nexuses, units): (Arc<Table>, Arc<units::Table>),
     ) -> Self {
         let block = geometry.block_size as usize;
-        let unit = Unit::new(Identity::from_serial(serial), geometry, size, Arc::clone(&nexuses), settings);
+        let unit = Unit::new(Identity::from_serial(serial), geometry, size, Arc::clone(&nexuses), settings)
+            .reached_through(Arc::new(crate::scsi::alua::Single::new(3)));
         let mut bench = Self {
             unit: unit.joined(Arc::clone(&units)),
             nexuses,
@@ -137,10 +150,20 @@ impl Bench {
             size,
             written: BTreeMap::new(),
             fault: None,
+            note: None,
+            usage: Usage::default(),
             extents: None,
+            stored: Vec::new(),
+            saved: Vec::new(),
         };
         bench.fails(&[0; 6], super::sense::POWER_ON_OCCURRED);
         bench
+    }
+
+    /// Lets somebody else say through which ports the unit can be used.
+    pub(super) fn through(&mut self, source: Arc<dyn crate::scsi::alua::Source>) {
+        let absent = Unit::absent(Arc::clone(&self.nexuses));
+        self.unit = std::mem::replace(&mut self.unit, absent).reached_through(source);
     }
 
     /// Another initiator, which has heard of the power-on too.
@@ -227,7 +250,7 @@ impl Bench {
                     return ended;
                 }
                 Step::Io { io, exclusive, then } => {
-                    assert!(!io.is_empty(), "nothing to wait for: {cdb:02x?}");
+                    assert!(!io.is_empty() || exclusive.is_some(), "nothing to wait for: {cdb:02x?}");
                     assert!(exclusive.is_none() || turn == 0, "asked for in mid-course: {cdb:02x?}");
                     ended.exclusive |= exclusive.is_some();
                     ended.io.extend(io.iter().map(describe));
@@ -260,6 +283,11 @@ impl Bench {
                 let bytes = data.bytes[at..at + len].to_vec();
                 self.store(offset, &bytes);
             }
+            Io::WriteAtomic { offset, from, .. } => {
+                let Memory::Command { offset: at, len } = from else { panic!("not the command's") };
+                let bytes = data.bytes[at..at + len].to_vec();
+                self.store(offset, &bytes);
+            }
             Io::Write { offset, from: Memory::Owned(bytes), .. } => {
                 assert!(bytes.len() as u64 <= limits::SCRATCH);
                 self.store(offset, &bytes);
@@ -285,13 +313,51 @@ impl Bench {
                 self.store(offset, &write);
             }
             Io::Flush => {}
+            Io::SetTargetPortGroups(wishes) => {
+                let result = super::alua::set_groups(&self.unit, &wishes).map(|()| outcome);
+                return Finished { result, buffer: None };
+            }
+            Io::SaveReservations(save) => {
+                let stored = match self.stored.pop() {
+                    Some(stored) => stored,
+                    None => {
+                        self.saved = save.state.clone();
+                        Stored::Saved { number: save.expected + 1 }
+                    }
+                };
+                save.outcome.set(stored).unwrap();
+            }
+            Io::EndCommands(_) => {}
             Io::Visit(away) => return self.visit(*away),
             Io::Allocation { offset, len, limit } => {
                 let truth = self.allocation(offset, len, limit);
                 outcome.extents = self.extents.take().unwrap_or(truth);
             }
+            Io::Usage => outcome.usage = Some(Box::new(self.usage)),
+            Io::Note(note) => self.note = note,
+            Io::Background => self.finish_background(),
         }
         Finished { result: Ok(outcome), buffer }
+    }
+
+    /// One step of what the unit does without a command; false when it does nothing.
+    pub(super) fn step_background(&mut self) -> bool {
+        let Some(Background { io, .. }) = self.unit.go_on() else { return false };
+        assert!(!io.is_empty() && self.unit.go_on().is_none(), "asked for twice");
+        let results: Vec<_> = io.into_iter().map(|io| self.carry_out(io, &mut none())).collect();
+        self.unit.finished(&results);
+        true
+    }
+
+    /// Until the unit does nothing any more.
+    pub(super) fn finish_background(&mut self) {
+        for _ in 0..1000 {
+            if !self.step_background() {
+                assert!(!self.unit.is_busy());
+                return;
+            }
+        }
+        panic!("no end");
     }
 
     /// Another unit's answer, given at once.
@@ -351,6 +417,9 @@ fn describe(io: &Io) -> String {
         Io::Write { offset, from, fua } => {
             format!("write {offset}+{}{}", length(from), if *fua { " fua" } else { "" })
         }
+        Io::WriteAtomic { offset, from, fua } => {
+            format!("atomic {offset}+{}{}", length(from), if *fua { " fua" } else { "" })
+        }
         Io::WriteSame { offset, len, fua, .. } => {
             format!("same {offset}+{len}{}", if *fua { " fua" } else { "" })
         }
@@ -362,8 +431,14 @@ fn describe(io: &Io) -> String {
             format!("caw {offset}+{}{}", compare.len(), if *fua { " fua" } else { "" })
         }
         Io::Flush => "flush".into(),
+        Io::SetTargetPortGroups(wishes) => format!("set {} groups", wishes.len()),
         Io::Visit(away) => format!("visit {} {:?}", away.unit.lun, away.nexus.id()),
         Io::Allocation { offset, len, .. } => format!("allocation {offset}+{len}"),
+        Io::SaveReservations(save) => format!("save {}", save.expected),
+        Io::EndCommands(commands) => format!("{:?} {}", commands.how, commands.nexuses.len()),
+        Io::Usage => "usage".into(),
+        Io::Note(note) => if note.is_some() { "note" } else { "forget" }.into(),
+        Io::Background => "background".into(),
     }
 }
 
@@ -400,33 +475,4 @@ pub(super) fn out(data: &[u8]) -> Buffer {
 /// `len` bytes that differ from block to block.
 pub(super) fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at / 512 * 7 + at % 251 + 1) as u8).collect()
-}
-
-pub(super) fn cdb6(code: u8, lba: u32, blocks: u8) -> [u8; 6] {
-    let [_, b1, b2, b3] = lba.to_be_bytes();
-    [code, b1, b2, b3, blocks, 0]
-}
-
-pub(super) fn cdb10(code: u8, lba: u32, blocks: u16) -> [u8; 10] {
-    let mut cdb = [0; 10];
-    cdb[0] = code;
-    cdb[2..6].copy_from_slice(&lba.to_be_bytes());
-    cdb[7..9].copy_from_slice(&blocks.to_be_bytes());
-    cdb
-}
-
-pub(super) fn cdb12(code: u8, lba: u32, blocks: u32) -> [u8; 12] {
-    let mut cdb = [0; 12];
-    cdb[0] = code;
-    cdb[2..6].copy_from_slice(&lba.to_be_bytes());
-    cdb[6..10].copy_from_slice(&blocks.to_be_bytes());
-    cdb
-}
-
-pub(super) fn cdb16(code: u8, lba: u64, blocks: u32) -> [u8; 16] {
-    let mut cdb = [0; 16];
-    cdb[0] = code;
-    cdb[2..10].copy_from_slice(&lba.to_be_bytes());
-    cdb[10..14].copy_from_slice(&blocks.to_be_bytes());
-    cdb
 }

@@ -140,7 +140,8 @@ fn get_lba_status_looks_only_so_far_at_a_time() {
     bench.fault = Some(Error::Unsupported);
     assert_eq!(descriptors(&bench.reads(&lba_status(7, 1024), 1024)), [(7, 1 << 20, 0)]);
     let mut thick = disk(Geometry { provisioning: None, ..geometry() }, 1 << 20);
-    thick.fails(&lba_status(0, 24), sense::INVALID_COMMAND_OPERATION_CODE);
+    // SPC-4: of an operation code with other service actions it is the service action that does not exist.
+    thick.fails(&lba_status(0, 24), sense::INVALID_FIELD_IN_CDB);
 }
 
 #[test]

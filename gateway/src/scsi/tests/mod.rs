@@ -3,16 +3,26 @@
 mod bench;
 
 mod absent;
+mod alua;
+mod atomic;
+mod buffer;
 mod capacity;
+mod cdbs;
 mod compare;
 mod copy;
+mod diagnostic;
 mod faults;
+mod format;
 mod gate;
 mod inquiry;
+mod log;
 mod mode;
 mod properties;
 mod provision;
 mod removable;
+mod reserve;
+mod sanitize;
+mod space;
 mod supported;
 mod transfer;
 mod verify;

@@ -65,10 +65,11 @@ fn bench((block_size, thin, compare_and_write, removable): (u32, bool, u32, bool
 fn allocation(cdb: &[u8]) -> usize {
     let be = |at: std::ops::Range<usize>| cdb[at].iter().fold(0, |n, byte| n << 8 | usize::from(*byte));
     match cdb[0] {
-        0x12 => be(3..5),
+        0x12 | 0x1C => be(3..5),
         0x03 | 0x1A => be(4..5),
-        0x5A => be(7..9),
-        0xA0 | 0xA3 => be(6..10),
+        0x37 | 0x4D | 0x5A | 0x5E => be(7..9),
+        0x3C => be(6..9),
+        0xA0 | 0xA3 | 0xB7 => be(6..10),
         0x9E => be(10..14),
         0x25 => 8,
         _ => usize::MAX,
@@ -96,6 +97,11 @@ fn check(bench: &mut Bench, cdb: &[u8], bytes: Vec<u8>, direction: Direction) {
             assert!(matches!(ended.sense.first(), Some(0x70 | 0xF0 | 0x72)));
             assert!((8..=32).contains(&ended.sense.len()));
             assert!(ended.data.is_empty());
+        }
+        // PERSISTENT RESERVE OUT with a key that is not the sender's, or beside RESERVE.
+        status::RESERVATION_CONFLICT => {
+            assert!(row.is_some_and(|row| row.reservation == opcode::Reservation::Special), "{cdb:02x?}");
+            assert!(ended.sense.is_empty() && ended.data.is_empty());
         }
         other => panic!("status {other:02x} of {cdb:02x?}"),
     }
@@ -139,7 +145,7 @@ proptest! {
         match cdb[0] {
             0x12 => cdb[3..5].copy_from_slice(&[0, small]),
             0x03 | 0x1A => cdb[4] = small,
-            0x5A => cdb[7..9].copy_from_slice(&[0, small]),
+            0x5A | 0x5E => cdb[7..9].copy_from_slice(&[0, small]),
             0xA0 | 0xA3 => cdb[6..10].copy_from_slice(&[0, 0, 0, small]),
             0x9E => cdb[10..14].copy_from_slice(&[0, 0, 0, small]),
             _ => {}

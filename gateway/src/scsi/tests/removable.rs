@@ -118,12 +118,3 @@ fn a_fixed_disk_starts_and_stops_but_does_not_let_go() {
     bench.fails(&LOAD, sense::INVALID_FIELD_IN_CDB);
     bench.fails(&PREVENT, sense::INVALID_COMMAND_OPERATION_CODE);
 }
-
-#[test]
-fn the_default_self_test_passes_and_there_is_no_other() {
-    // SPC-4, SEND DIAGNOSTIC.
-    let mut bench = Bench::new();
-    bench.passes(&[0x1D, 0x04, 0, 0, 0, 0]);
-    bench.fails(&[0x1D, 0x20, 0, 0, 0, 0], sense::INVALID_FIELD_IN_CDB);
-    bench.fails(&[0x1D, 0x10, 0, 0, 8, 0], sense::INVALID_FIELD_IN_CDB);
-}

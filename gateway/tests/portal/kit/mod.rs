@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rbdgate::cluster::reservations;
 use rbdgate::disk::Disk;
 use rbdgate::disk::memory::Memory;
 use rbdgate::lane::{self, Lane};
@@ -93,6 +94,7 @@ impl Bench {
                 let parts = parts(consumer, number, disk, &nexuses, port.clone());
                 let lane = lane::start(&reactors.all()[0], parts);
                 port.connect_lane(lane.doorbell());
+                port.connect_task_aborted_status(lane.task_aborted_status());
                 lanes.push(lane);
             } else {
                 let device = Device::start(consumer, setup.blocks, port.clone());
@@ -103,6 +105,23 @@ impl Bench {
         };
         let ports: Vec<_> = (0..setup.luns).map(|number| port(Some(number))).collect();
         let absent = port(None);
+        let well_known = setup.lanes.then(|| {
+            let (producer, consumer) = ring::create::<Ticket>(&setup.options, &pool).unwrap();
+            let port = Port::new(producer, setup.qfull_timeout);
+            let unit = Unit::well_known(Arc::clone(&nexuses));
+            let parts = lane::Parts {
+                name: "well known".into(),
+                consumer,
+                unit,
+                disk: None,
+                reservations: reservations::Memory::new(),
+                producer: port.clone(),
+            };
+            let lane = lane::start(&reactors.all()[0], parts);
+            port.connect_lane(lane.doorbell());
+            lanes.push(lane);
+            port
+        });
         let luns: BTreeMap<_, _> = (0..setup.luns).zip(ports.iter().cloned()).collect();
         let view = nexus::View { luns: luns.keys().copied().collect(), read_only: Vec::new() };
         let anyone = Some(Grant { view, ..Grant::default() });
@@ -113,6 +132,7 @@ impl Bench {
             addresses: Vec::new(),
             luns,
             absent,
+            well_known,
             access,
             parameters: setup.parameters,
             reactor: reactors.all()[0].clone(),
@@ -172,13 +192,14 @@ fn parts(
 ) -> lane::Parts {
     let unit = match (&disk, number) {
         (Some(disk), Some(lun)) => {
-            let settings = Settings { lun, removable: false, write_protected: false };
+            let settings = Settings { lun, ..Settings::default() };
             let identity = Identity::from_serial(format!("00000000-0000-4000-8000-00000000000{lun}"));
             Unit::new(identity, disk.geometry().clone(), disk.size(), Arc::clone(nexuses), settings)
         }
         _ => Unit::absent(Arc::clone(nexuses)),
     };
-    lane::Parts { name: format!("{number:?}"), consumer, unit, disk, producer }
+    let reservations = reservations::Memory::new();
+    lane::Parts { name: format!("{number:?}"), consumer, unit, disk, reservations, producer }
 }
 
 /// Waits, generously, for something to come true.

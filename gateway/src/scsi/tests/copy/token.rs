@@ -208,8 +208,10 @@ fn a_token_is_used_on_another_unit_that_reaches_the_first() {
 
     let nexus = bench.session.nexus();
     bench.nexuses.set_view(nexus, View { luns: vec![1], read_only: vec![] });
+    bench.fails(&[0; 6], sense::REPORTED_LUNS_DATA_HAS_CHANGED);
     refused(&mut bench, &destination(&token, 0, &[(1000, 1)]), sense::REMOTE_TOKEN_USAGE_NOT_SUPPORTED);
     bench.nexuses.set_view(nexus, View { luns: vec![0, 1], read_only: vec![] });
+    bench.fails(&[0; 6], sense::REPORTED_LUNS_DATA_HAS_CHANGED);
     listing.withdraw();
     refused(&mut bench, &destination(&token, 0, &[(1000, 1)]), sense::REMOTE_TOKEN_USAGE_NOT_SUPPORTED);
     drop((other, listing));

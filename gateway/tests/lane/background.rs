@@ -1,0 +1,115 @@
+//! What a unit does without a command, at the lane: it waits for what is in flight, survives the command that began it, and
+//! gives way to a stop.
+
+use std::sync::Arc;
+
+use rbdgate::disk::Request;
+use rbdgate::disk::fault::{Fault, Settings, Verdict};
+use rbdgate::disk::memory::Memory;
+use ring::TaskManagementKind as Kind;
+
+use crate::driver::*;
+
+const SIZE: u64 = 64 << 20;
+const BLOCK_ERASE: [u8; 10] = [0x48, 0x02, 0, 0, 0, 0, 0, 0, 0, 0];
+const SANITIZE_IN_PROGRESS: (u8, u8, u8) = (0x2, 0x04, 0x1B);
+
+/// A store that withholds what `held` picks.
+fn store(held: fn(&Request) -> bool) -> Arc<Fault> {
+    let fault = Fault::new(Arc::new(Memory::new(SIZE, BLOCK as u32)), Settings::default()).unwrap();
+    fault.set_rule(Some(Box::new(
+        move |request| if held(request) { Verdict::Withhold } else { Verdict::Pass },
+    )));
+    Arc::new(fault)
+}
+
+fn release(fault: &Fault) {
+    fault.set_rule(None);
+    fault.release();
+}
+
+#[test]
+fn a_sanitize_begins_when_the_writes_in_flight_have_landed_and_wipes_them_too() {
+    let reactors = reactors(1);
+    let fault = store(|request| matches!(request, Request::Write { .. }));
+    let mut driver = Driver::start(reactors.pick(), Arc::clone(&fault) as _, &Setup::default());
+    let (write, _) = driver.send(&write_16(10, 1), &[7; 512]);
+    eventually("the write is withheld", || fault.withheld() == 1);
+    let (sanitize, _) = driver.ask(&BLOCK_ERASE, 0);
+    assert_eq!(driver.get(&read_16(0, 1), 512).sense_triple(), SANITIZE_IN_PROGRESS);
+    assert!(!driver.is_done(sanitize));
+    release(&fault);
+    assert_eq!(driver.wait(write).status, GOOD);
+    assert_eq!(driver.wait(sanitize).status, GOOD);
+    assert_eq!(driver.get(&read_16(10, 1), 512).bytes(), [0; 512]);
+    driver.stop();
+}
+
+#[test]
+fn task_management_ends_the_command_and_not_the_sanitize() {
+    // SBC-4, sanitize operations: not affected by task management.
+    let reactors = reactors(1);
+    let fault = store(|request| matches!(request, Request::WriteZeroes { .. }));
+    let mut driver = Driver::start(reactors.pick(), Arc::clone(&fault) as _, &Setup::default());
+    assert_eq!(driver.put(&write_16(10, 1), &[7; 512]).status, GOOD);
+    let (sanitize, id) = driver.ask(&BLOCK_ERASE, 0);
+    eventually("it is at the disk", || fault.withheld() == 1);
+    assert!(driver.producer.push_task_management(Kind::AbortTask, &[id]));
+    driver.publish();
+    assert_eq!(driver.wait(sanitize).status, TASK_ABORTED);
+    assert!(driver.producer.push_task_management(Kind::LunReset, &[]));
+    driver.publish();
+    assert_eq!(driver.get(&TEST_UNIT_READY, 0).status, CHECK_CONDITION);
+    assert_eq!(driver.get(&TEST_UNIT_READY, 0).sense_triple(), SANITIZE_IN_PROGRESS);
+    release(&fault);
+    eventually("it ends", || driver.get(&TEST_UNIT_READY, 0).status == GOOD);
+    assert_eq!(driver.get(&read_16(10, 1), 512).bytes(), [0; 512]);
+    driver.stop();
+}
+
+#[test]
+fn a_lane_stops_in_the_middle_of_a_sanitize_and_answers_who_waits() {
+    let reactors = reactors(1);
+    let fault = store(|request| matches!(request, Request::WriteZeroes { .. }));
+    let mut driver = Driver::start(reactors.pick(), Arc::clone(&fault) as _, &Setup::default());
+    let (sanitize, _) = driver.ask(&BLOCK_ERASE, 0);
+    eventually("it is at the disk", || fault.withheld() == 1);
+    let lane = driver.lane.clone();
+    let stopping = std::thread::spawn(move || block_on(lane.stop()));
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    assert!(!stopping.is_finished(), "the disk still has a request");
+    release(&fault);
+    stopping.join().unwrap();
+    assert_eq!(driver.wait(sanitize).sense_triple(), SANITIZE_IN_PROGRESS);
+}
+
+#[test]
+fn a_read_does_not_see_half_of_an_atomic_write() {
+    // SBC-4, atomic write operations.
+    let reactors = reactors(1);
+    let fault = store(|request| matches!(request, Request::WriteAtomic { .. }));
+    let mut driver = Driver::start(reactors.pick(), Arc::clone(&fault) as _, &Setup::default());
+    let mut cdb = write_16(8, 0);
+    (cdb[0], cdb[13]) = (0x9C, 8);
+    let (write, _) = driver.send(&cdb, &[7; 4096]);
+    eventually("it is at the disk", || fault.withheld() == 1);
+    let (read, _) = driver.ask(&read_16(12, 8), 4096);
+    assert_eq!(driver.get(&read_16(64, 1), 512).status, GOOD);
+    assert!(!driver.is_done(read), "it waits for the write");
+    release(&fault);
+    assert_eq!(driver.wait(write).status, GOOD);
+    assert_eq!(driver.wait(read).bytes()[..2048], [7; 2048]);
+    driver.stop();
+}
+
+#[test]
+fn a_background_self_test_leaves_the_medium_to_everybody() {
+    let reactors = reactors(1);
+    let fault = store(|_| false);
+    let mut driver = Driver::start(reactors.pick(), Arc::clone(&fault) as _, &Setup::default());
+    assert_eq!(driver.get(&[0x1D, 0x40, 0, 0, 0, 0], 0).status, GOOD);
+    assert_eq!(driver.put(&write_16(10, 1), &[7; 512]).status, GOOD);
+    let results = [0x4D, 0, 0x50, 0, 0, 0, 0, 0x10, 0, 0];
+    eventually("it has ended well", || driver.get(&results, 4096).bytes()[8] == 0x40);
+    driver.stop();
+}
