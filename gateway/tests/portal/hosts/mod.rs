@@ -1,9 +1,10 @@
 //! What hosts send, in the order they send it: claiming a disk, using it, giving space back, over real sessions.
 //!
 //! The sequences are written from the standards and from what is known of each host; every assertion names the clause.
-//! Cloning, token copies and cluster reservations are beside their commands.
+//! Cluster reservations are beside their commands.
 
 mod complaints;
+mod copies;
 mod esxi;
 mod linux;
 mod windows;
