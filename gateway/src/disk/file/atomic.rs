@@ -6,13 +6,17 @@
 //! the first sync leaves the disk as it was, one after it leaves the write done, and no later write is ever undone, because the
 //! journal is empty before the atomic write is answered.
 //!
+//! A step that fails leaves a *debt*: the record must be erased, or carried out, before anything else is written. Otherwise
+//! whoever opens the disk next would put it over newer data, or half of the write would stay for ever.
+//!
 //! One such write at a time: there is one journal.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
@@ -31,14 +35,31 @@ const HEADER: usize = 32;
 #[derive(Debug)]
 pub(super) struct Journal {
     path: PathBuf,
+    slot: Mutex<Slot>,
+    /// There is a debt; read without the lock.
+    owes: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
     /// Made at the first write.
-    file: Mutex<Option<File>>,
+    file: Option<File>,
+    debt: Option<Debt>,
+}
+
+/// What a write that failed has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Debt {
+    /// A record that may or may not be stable, of a write that has not touched the disk.
+    Erase,
+    /// A stable record, of a write that the disk may have in part.
+    CarryOut,
 }
 
 impl Journal {
     /// The journal of the disk in a file; nothing is made yet.
     pub(super) fn of(disk: &Path) -> Self {
-        Self { path: beside(disk, ".atomic"), file: Mutex::default() }
+        Self { path: beside(disk, ".atomic"), slot: Mutex::default(), owes: AtomicBool::new(false) }
     }
 
     /// Carries out what a crash has left in the journal, and empties it.
@@ -48,12 +69,45 @@ impl Journal {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error),
         };
-        if let Some((offset, data)) = held(&journal)? {
+        self.carry_out(&journal, disk)
+    }
+
+    /// Whether a write is waiting to be carried out.
+    pub(super) fn is_pending(&self) -> io::Result<bool> {
+        match File::open(&self.path) {
+            Ok(journal) => Ok(held(&journal)?.is_some()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn carry_out(&self, journal: &File, disk: &File) -> io::Result<()> {
+        if let Some((offset, data)) = held(journal)? {
             tracing::warn!(journal = %self.path.display(), offset, len = data.len(), "an atomic write is carried out again");
             disk.write_all_at(&data, offset)?;
             disk.sync_data()?;
         }
-        empty(&journal)
+        empty(journal)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Pays what a write that failed has left. Before anything else is written; while it fails, nothing is.
+    pub(super) fn settle(&self, disk: &File) -> io::Result<()> {
+        if self.owes.load(Ordering::Acquire) { self.pay(&mut self.lock(), disk) } else { Ok(()) }
+    }
+
+    fn pay(&self, slot: &mut Slot, disk: &File) -> io::Result<()> {
+        match (&slot.file, slot.debt) {
+            (Some(journal), Some(Debt::Erase)) => empty(journal)?,
+            (Some(journal), Some(Debt::CarryOut)) => self.carry_out(journal, disk)?,
+            _ => {}
+        }
+        slot.debt = None;
+        self.owes.store(false, Ordering::Release);
+        Ok(())
     }
 
     /// Writes the buffer whole or not at all.
@@ -69,19 +123,33 @@ impl Journal {
         let sum = checksum(&record);
         record[24..28].copy_from_slice(&sum.to_be_bytes());
 
-        let mut slot = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        let journal = match slot.take() {
+        let mut slot = self.lock();
+        self.pay(&mut slot, disk)?;
+        let journal = match slot.file.take() {
             Some(journal) => journal,
             None => self.make()?,
         };
-        let journal = slot.insert(journal);
+        let slot = &mut *slot;
+        let journal = slot.file.insert(journal);
         // What does not fit must be found out before the disk is touched.
         reserve(disk, offset, buffer.len() as u64)?;
-        journal.write_all_at(&record, 0)?;
-        journal.sync_data()?;
-        disk.write_all_at(&record[HEADER..], offset)?;
-        disk.sync_data()?;
-        empty(journal)
+        slot.debt = Some(Debt::Erase);
+        let noted = journal.write_all_at(&record, 0).and_then(|()| journal.sync_data());
+        let done = noted.and_then(|()| {
+            slot.debt = Some(Debt::CarryOut);
+            disk.write_all_at(&record[HEADER..], offset)?;
+            disk.sync_data()?;
+            empty(journal)
+        });
+        match done {
+            Ok(()) => slot.debt = None,
+            Err(_) => {
+                self.owes.store(true, Ordering::Release);
+                // If this fails too, the next write tries again.
+                let _ = self.pay(slot, disk);
+            }
+        }
+        done
     }
 
     fn make(&self) -> io::Result<File> {
@@ -199,6 +267,71 @@ mod tests {
         bench.journal().recover(&bench.disk).unwrap();
         assert_eq!(bench.content()[..2560], [&[1; 512][..], &[9; 2048]].concat());
         assert!(held(&File::open(&journal.path).unwrap()).unwrap().is_none());
+    }
+
+    /// A file that takes no writes, in the place of a store that fails.
+    fn refusing(path: &Path) -> File {
+        File::open(path).unwrap()
+    }
+
+    #[test]
+    fn a_write_that_the_disk_refused_is_carried_out_before_anything_else_is_written() {
+        let bench = Bench::new();
+        let (journal, path) = (bench.journal(), bench.folder.path().join("disk.img"));
+        let broken = refusing(&path);
+        // The record is stable; the disk fails.
+        journal.write(&bench.disk, 0, &Buffer::Owned(vec![1; 512])).unwrap();
+        let mut record =
+            [&MAGIC[..], &0_u64.to_be_bytes(), &1024_u64.to_be_bytes(), &[0; 8], &[9; 1024]].concat();
+        let sum = checksum(&record).to_be_bytes();
+        record[24..28].copy_from_slice(&sum);
+        journal.lock().file.as_ref().unwrap().write_all_at(&record, 0).unwrap();
+        journal.lock().debt = Some(Debt::CarryOut);
+        journal.owes.store(true, Ordering::Release);
+        assert!(journal.settle(&broken).is_err(), "nothing else may be written");
+        assert!(journal.settle(&broken).is_err());
+        assert_eq!(bench.content()[..512], [1; 512]);
+        journal.settle(&bench.disk).unwrap();
+        assert_eq!(bench.content()[..1024], [9; 1024]);
+        // A newer write stays, whoever opens the disk next.
+        bench.disk.write_all_at(&[3; 512], 0).unwrap();
+        bench.journal().recover(&bench.disk).unwrap();
+        assert_eq!(bench.content()[..512], [3; 512]);
+    }
+
+    #[test]
+    fn a_record_that_may_not_be_stable_is_erased_before_anything_else_is_written() {
+        let bench = Bench::new();
+        let journal = bench.journal();
+        journal.write(&bench.disk, 0, &Buffer::Owned(vec![1; 512])).unwrap();
+        let mut record =
+            [&MAGIC[..], &0_u64.to_be_bytes(), &512_u64.to_be_bytes(), &[0; 8], &[9; 512]].concat();
+        let sum = checksum(&record).to_be_bytes();
+        record[24..28].copy_from_slice(&sum);
+        let whole = journal.lock().file.replace(refusing(&journal.path)).unwrap();
+        whole.write_all_at(&record, 0).unwrap();
+        journal.lock().debt = Some(Debt::Erase);
+        journal.owes.store(true, Ordering::Release);
+        assert!(journal.is_pending().unwrap());
+        assert!(journal.settle(&bench.disk).is_err(), "the journal cannot be erased");
+        journal.lock().file = Some(whole);
+        journal.settle(&bench.disk).unwrap();
+        assert!(!journal.is_pending().unwrap());
+        bench.journal().recover(&bench.disk).unwrap();
+        assert_eq!(bench.content()[..512], [1; 512]);
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_no_record_behind() {
+        let bench = Bench::new();
+        let journal = bench.journal();
+        journal.write(&bench.disk, 0, &Buffer::Owned(vec![1; 512])).unwrap();
+        let whole = journal.lock().file.replace(refusing(&journal.path)).unwrap();
+        assert!(journal.write(&bench.disk, 0, &Buffer::Owned(vec![2; 512])).is_err());
+        assert!(journal.settle(&bench.disk).is_err());
+        journal.lock().file = Some(whole);
+        journal.write(&bench.disk, 512, &Buffer::Owned(vec![3; 512])).unwrap();
+        assert_eq!(bench.content()[..1024], [[1; 512], [3; 512]].concat());
     }
 
     #[test]

@@ -144,11 +144,22 @@ impl FileDisk {
         if size == 0 {
             return Err(invalid(format!("the file holds no whole block of {} bytes", options.block_size)));
         }
-        let beside = Beside { note: note::path(path), journal: Journal::of(path) };
+        // The file's own folder, whatever name it was opened by: it is found there by any other name too.
+        let real = fs::canonicalize(path).map_err(failed("find"))?;
+        let beside = Beside { note: note::path(&real), journal: Journal::of(&real) };
         let note = note::read(&beside.note).map_err(failed("read the note beside"))?;
         let regular = file.metadata().is_ok_and(|found| found.is_file());
         if regular && !options.read_only {
             beside.journal.recover(&file).map_err(failed("carry out the journal of"))?;
+        }
+        if regular
+            && options.read_only
+            && beside.journal.is_pending().map_err(failed("read the journal of"))?
+        {
+            return Err(invalid(
+                "an atomic write was cut off in it; serve it without read_only once, so that it can be completed"
+                    .into(),
+            ));
         }
         let open = Open {
             geometry: geometry(options, regular),

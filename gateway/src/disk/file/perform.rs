@@ -19,6 +19,9 @@ const STRIDE: usize = 1024 * 1024;
 
 /// Carries out one admitted request. `beside` is what the disk keeps beside its file.
 pub(super) fn perform(file: &File, beside: &Beside, request: &mut Request) -> Result<Outcome, Error> {
+    if request.writes() {
+        beside.journal.settle(file).map_err(|error| from_system(&error))?;
+    }
     match request {
         Request::Read { offset, buffer } => read(file, *offset, buffer),
         Request::Write { offset, buffer: Buffer::Segments(segments), fua } => {
