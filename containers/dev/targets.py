@@ -20,7 +20,7 @@ KINDS = {
     "removable": ("removable: true", [], "removable=1,"),
     "protected": ("read_only: true", [], "readonly=1,"),
     # Slow enough that what runs in the background can be watched. tgt has no such store.
-    "slow": (f"fault: {{ bandwidth: {SIZE_MIB // 8}MiB }}", [], ""),
+    "slow": ("fault: { latency: 500ms }", [], ""),
 }
 
 
@@ -89,7 +89,9 @@ class Rbdgate:
 
     def __init__(self, binary: pathlib.Path, folder: pathlib.Path, images: Images | None) -> None:
         self.folder, port = folder, free_port()
-        lines = [f'listen: ["127.0.0.1:{port}"]', f"admin: {{ control: {folder}/control.sock }}", "disks:"]
+        # A test sleeps for a minute and answers no ping meanwhile; its session has to outlive that.
+        lines = [f'listen: ["127.0.0.1:{port}"]', f"admin: {{ control: {folder}/control.sock }}",
+                 "limits: { nop_interval: 2m }", "disks:"]
         for kind, (special, _, _) in KINDS.items():
             if images:
                 store = f"rbd: {{ pool: rbd, image: {images.names[kind]}, conf: {images.conf} }}"

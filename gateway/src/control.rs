@@ -1,6 +1,6 @@
-//! The control socket: how `rbdgate status` and `rbdgate reload` reach a running gateway.
+//! The control socket: how `rbdgate status`, `rbdgate reload` and `rbdgate disk` reach a running gateway.
 //!
-//! A Unix socket, mode 0600. One request per connection: a line with a word (and what it needs, as JSON); the answer is one JSON object,
+//! A Unix socket, mode 0600. One request per connection: a line of a word and what it needs; the answer is one JSON object,
 //! `{"ok": …}` or `{"error": "…"}`, and the end of the stream.
 
 use std::fs;
@@ -19,7 +19,7 @@ use tokio::net::UnixListener;
 
 use crate::config::CONTROL;
 
-/// A request with a target name and an address is well under this.
+/// A request with a target's or a disk's name is well under this.
 const LONGEST_LINE: u64 = 2048;
 /// A status of 2,000 sessions and 1,000 LUNs is well under this.
 const LARGEST_ANSWER: u64 = 16 << 20;
@@ -33,6 +33,15 @@ pub enum Command {
     Reload,
     /// Send logins elsewhere, or no longer; answered with a sentence.
     Redirect(Redirect),
+    /// Give a disk that is in use another size; answered with a sentence.
+    Resize {
+        /// Its name in the configuration.
+        disk: String,
+        /// Bytes.
+        size: u64,
+        /// It may become smaller.
+        shrink: bool,
+    },
 }
 
 /// A redirection to be set or cleared.
@@ -49,19 +58,29 @@ pub struct Redirect {
 }
 
 impl Command {
+    /// The line that asks for it.
     fn line(&self) -> anyhow::Result<String> {
         Ok(match self {
             Self::Status => "status".into(),
             Self::Reload => "reload".into(),
             Self::Redirect(redirect) => format!("redirect {}", serde_json::to_string(redirect)?),
+            Self::Resize { disk, size, shrink } => {
+                format!("resize {size} {} {disk}", if *shrink { "shrink" } else { "grow" })
+            }
         })
     }
 
     fn from_line(line: &str) -> Option<Self> {
-        match line.split_once(' ').unwrap_or((line, "")) {
-            ("status", "") => Some(Self::Status),
-            ("reload", "") => Some(Self::Reload),
-            ("redirect", wanted) => serde_json::from_str(wanted).ok().map(Self::Redirect),
+        if let Some(wanted) = line.strip_prefix("redirect ") {
+            return serde_json::from_str(wanted).ok().map(Self::Redirect);
+        }
+        let mut words = line.splitn(4, ' ');
+        match (words.next()?, words.next(), words.next(), words.next()) {
+            ("status", None, ..) => Some(Self::Status),
+            ("reload", None, ..) => Some(Self::Reload),
+            ("resize", Some(size), Some(how @ ("shrink" | "grow")), Some(disk)) => {
+                Some(Self::Resize { disk: disk.into(), size: size.parse().ok()?, shrink: how == "shrink" })
+            }
             _ => None,
         }
     }
@@ -145,7 +164,7 @@ impl Server {
                 Some(command) => return Ok(Asked { command, stream }),
                 None => {
                     let message = format!(
-                        "\"{}\" is not understood; status, reload, redirect",
+                        "\"{}\" is not understood; status, reload, redirect, resize",
                         line.trim().escape_debug()
                     );
                     send(stream, &Answer::Error(message)).await;
@@ -229,6 +248,17 @@ mod tests {
     #[tokio::test]
     async fn nonsense_is_answered_with_the_words_that_are_understood() {
         assert!(exchange("selfdestruct\n").await.contains("status, reload"));
+    }
+
+    #[test]
+    fn a_line_says_what_the_command_was() {
+        let resize = |shrink| Command::Resize { disk: "my disk".into(), size: 1 << 40, shrink };
+        for command in [Command::Status, Command::Reload, resize(true), resize(false)] {
+            assert_eq!(Command::from_line(&command.line().unwrap()), Some(command));
+        }
+        for line in ["", "status now", "resize", "resize 1 grow", "resize x grow d", "resize 1 cut d"] {
+            assert_eq!(Command::from_line(line), None, "{line}");
+        }
     }
 
     #[tokio::test]

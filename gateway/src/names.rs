@@ -50,6 +50,10 @@ pub fn normalize(name: &str) -> Result<String, NameError> {
         return Err(NameError::Character(bad));
     }
     let name = stringprep::nameprep(name).map_err(|_which| NameError::Prohibited)?.into_owned();
+    // What prepares to something else again has characters newer than the profile (Unicode 3.2), which it prohibits too.
+    if stringprep::nameprep(&name).map_or(true, |again| again != name) {
+        return Err(NameError::Prohibited);
+    }
     // NFKC can bring up what was hidden in a compatibility character (a fullwidth slash).
     if let Some(bad) = name.chars().find(|c| prohibited(*c)) {
         return Err(NameError::Character(bad));

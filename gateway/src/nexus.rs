@@ -3,9 +3,9 @@
 //! The portal enters a nexus at login and removes it at the end of the session; the SCSI engine looks names up. An id is
 //! recycled, with the next generation, only when none of its commands is in flight.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ring::Nexus;
 
@@ -40,6 +40,39 @@ pub struct Entry {
     pub view: View,
 }
 
+/// What the logical units of a target have to tell one nexus together, and what became of it.
+#[derive(Debug, Default)]
+pub struct News {
+    /// How often the inventory has changed.
+    changes: AtomicU64,
+    /// Up to which change REPORT LUNS has been asked, at any LUN.
+    reported: AtomicU64,
+    /// LUNs where commands were ended on another nexus' behalf, without an answer.
+    cleared: Mutex<BTreeSet<u16>>,
+}
+
+impl News {
+    /// How often the inventory has changed.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Whether the inventory is another one than REPORT LUNS has last told.
+    pub fn inventory_is_unknown(&self) -> bool {
+        self.reported.load(Ordering::Acquire) < self.changes()
+    }
+
+    /// The inventory is about to be told: call it before it is looked at.
+    pub fn tell_inventory(&self) {
+        self.reported.fetch_max(self.changes(), Ordering::AcqRel);
+    }
+
+    /// Whether commands at this LUN have been cleared since the last call.
+    pub fn take_cleared(&self, lun: u16) -> bool {
+        self.cleared.lock().unwrap_or_else(PoisonError::into_inner).remove(&lun)
+    }
+}
+
 /// The table, shared by the portal and every LUN.
 #[derive(Debug, Default)]
 pub struct Table {
@@ -49,9 +82,22 @@ pub struct Table {
 
 #[derive(Debug, Default)]
 struct Slots {
-    live: BTreeMap<u32, (u32, Arc<Entry>)>,
+    live: BTreeMap<u32, Live>,
     free: Vec<(u32, u32)>,
     next: u32,
+}
+
+#[derive(Debug)]
+struct Live {
+    generation: u32,
+    entry: Arc<Entry>,
+    news: Arc<News>,
+}
+
+impl Slots {
+    fn get(&self, nexus: Nexus) -> Option<&Live> {
+        self.live.get(&nexus.id()).filter(|live| live.generation == nexus.generation())
+    }
 }
 
 impl Table {
@@ -62,52 +108,67 @@ impl Table {
 
     /// Enters a nexus. The handle keeps the id; hold a clone for every command in flight.
     pub fn enter(self: &Arc<Self>, entry: Entry) -> Handle {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.lock();
         let (id, generation) = slots.free.pop().unwrap_or_else(|| {
             slots.next += 1;
             (slots.next, 0)
         });
-        slots.live.insert(id, (generation, Arc::new(entry)));
+        slots.live.insert(id, Live { generation, entry: Arc::new(entry), news: Arc::default() });
         Handle(Arc::new(Registration { table: Arc::clone(self), nexus: Nexus::new(id, generation) }))
     }
 
     /// The nexus' ends and view, or `None` when it is gone (or [`Nexus::UNKNOWN`]).
     pub fn get(&self, nexus: Nexus) -> Option<Arc<Entry>> {
-        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        slots
-            .live
-            .get(&nexus.id())
-            .filter(|(generation, _)| *generation == nexus.generation())
-            .map(|(_, entry)| Arc::clone(entry))
+        self.lock().get(nexus).map(|live| Arc::clone(&live.entry))
     }
 
-    /// Replaces what an initiator sees (a changed configuration).
+    /// What its logical units have to tell it together.
+    pub fn news(&self, nexus: Nexus) -> Option<Arc<News>> {
+        self.lock().get(nexus).map(|live| Arc::clone(&live.news))
+    }
+
+    /// Replaces what an initiator sees (a changed configuration). Other LUNs than before are news to it.
     pub fn set_view(&self, nexus: Nexus, view: View) {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((generation, entry)) = slots.live.get_mut(&nexus.id())
-            && *generation == nexus.generation()
+        let mut slots = self.lock();
+        if let Some(live) = slots.live.get_mut(&nexus.id())
+            && live.generation == nexus.generation()
         {
-            *entry = Arc::new(Entry { ports: entry.ports.clone(), view });
+            if live.entry.view.luns != view.luns {
+                live.news.changes.fetch_add(1, Ordering::AcqRel);
+            }
+            live.entry = Arc::new(Entry { ports: live.entry.ports.clone(), view });
             self.version.fetch_add(1, Ordering::Release);
         }
     }
 
-    /// Changes whenever an entry that [`Table::get`] has returned may no longer be what it returns: a reader that keeps
-    /// entries looks again only then, and takes no lock otherwise.
+    /// Commands of this nexus at a LUN were ended on another's behalf, and not answered.
+    pub fn cleared(&self, nexus: Nexus, lun: u16) {
+        if let Some(live) = self.lock().get(nexus) {
+            live.news.cleared.lock().unwrap_or_else(PoisonError::into_inner).insert(lun);
+            self.version.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes whenever an entry that [`Table::get`] has returned may no longer be what it returns, or there is news: a
+    /// reader that keeps entries looks again only then, and takes no lock otherwise.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
     /// Every live nexus with its ends and view.
     pub fn live(&self) -> Vec<(Nexus, Arc<Entry>)> {
-        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let slots = self.lock();
         let live = slots.live.iter();
-        live.map(|(id, (generation, entry))| (Nexus::new(*id, *generation), Arc::clone(entry))).collect()
+        live.map(|(id, live)| (Nexus::new(*id, live.generation), Arc::clone(&live.entry))).collect()
     }
 
     /// Live nexuses.
     pub fn len(&self) -> usize {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner).live.len()
+        self.lock().live.len()
     }
 
     /// True when no nexus is live.
@@ -135,7 +196,7 @@ struct Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let mut slots = self.table.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.table.lock();
         slots.live.remove(&self.nexus.id());
         self.table.version.fetch_add(1, Ordering::Release);
         slots.free.push((self.nexus.id(), self.nexus.generation().wrapping_add(1)));
@@ -181,6 +242,20 @@ mod tests {
         drop(session);
         assert_ne!(entered, changed);
         assert_ne!(changed, table.version());
+    }
+
+    #[test]
+    fn an_inventory_that_has_changed_is_news_until_it_has_been_told() {
+        let table = Table::new();
+        let session = table.enter(entry("iqn.2026-01.example:a"));
+        let news = table.news(session.nexus()).unwrap();
+        assert!(!news.inventory_is_unknown());
+        table.set_view(session.nexus(), View { luns: vec![], read_only: vec![1] });
+        assert!(!news.inventory_is_unknown());
+        table.set_view(session.nexus(), View { luns: vec![1], read_only: vec![1] });
+        assert!(news.inventory_is_unknown());
+        news.tell_inventory();
+        assert!(!news.inventory_is_unknown());
     }
 
     #[test]

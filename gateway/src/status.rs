@@ -100,7 +100,7 @@ pub enum State {
     Online,
     /// Its disk could not be opened; tried again from time to time.
     Unavailable(String),
-    /// Its ring was found corrupt; it stays down until the gateway is restarted or the LUN is configured anew.
+    /// Its ring was found corrupt, or a bug has hit its lane; it stays down until the gateway is restarted or the LUN is configured anew.
     Failed(String),
 }
 

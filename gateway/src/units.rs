@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ring::Nexus;
 
 use crate::disk::Completer;
-use crate::scsi::Identity;
+use crate::scsi::{Identity, Rods};
 
 /// What is asked of another LUN. Offsets in bytes; the buffer comes back with the completion.
 #[derive(Debug)]
@@ -86,6 +86,7 @@ pub struct Entry {
 pub struct Table {
     entries: Mutex<Vec<Arc<Entry>>>,
     memory: AtomicU64,
+    rods: Rods,
 }
 
 /// What all third-party copies together may hold, bytes.
@@ -93,7 +94,7 @@ const MEMORY: u64 = 64 << 20;
 
 impl Default for Table {
     fn default() -> Self {
-        Self { entries: Mutex::default(), memory: AtomicU64::new(MEMORY) }
+        Self { entries: Mutex::default(), memory: AtomicU64::new(MEMORY), rods: Rods::default() }
     }
 }
 
@@ -124,6 +125,11 @@ impl Table {
             (bytes > 0).then(|| free - bytes)
         });
         lent.ok().map(|_| Loan { table: Arc::clone(self), bytes })
+    }
+
+    /// The tokens that stand for data of these LUNs.
+    pub(crate) fn rods(&self) -> &Rods {
+        &self.rods
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Entry>>> {

@@ -148,6 +148,37 @@ fn ceph_a_resize_elsewhere_is_noticed_and_reported() {
 }
 
 #[test]
+fn ceph_a_disk_is_resized_through_the_gateway_and_a_read_only_one_finds_out_by_looking() {
+    let name = unique("resized");
+    let disk = open(&spec(&name, Some(8 * MIB))).unwrap();
+    let reader = open(&Spec { read_only: true, ..spec(&name, None) }).unwrap();
+    let listen = |disk: &RbdDisk| {
+        let (tell, told) = mpsc::channel();
+        disk.on_resize(Box::new(move |size| tell.send(size).unwrap()));
+        told
+    };
+    let (told, reader_told) = (listen(&disk), listen(&reader));
+    reader.look();
+    assert_eq!((reader.is_told_of_resizes(), reader.size()), (false, 8 * MIB));
+    disk.resize(16 * MIB, false).unwrap();
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), 16 * MIB);
+    assert!(disk.resize(8 * MIB, false).is_err());
+    assert!(reader.resize(32 * MIB, false).is_err());
+    let mut bench = Bench::over(disk);
+    bench.write(12 * MIB, &[7; 512]).unwrap();
+    reader.look();
+    assert_eq!(reader_told.recv_timeout(PATIENCE).unwrap(), 16 * MIB);
+    let mut reader = Bench::over(reader);
+    assert_eq!(reader.read(12 * MIB, 512).unwrap(), [7; 512]);
+    bench.disk.resize(4 * MIB, true).unwrap();
+    reader.disk.look();
+    assert_eq!(reader_told.recv_timeout(PATIENCE).unwrap(), 4 * MIB);
+    reader.disk.close();
+    reader.disk.look();
+    assert_eq!(reader.disk.size(), 0);
+}
+
+#[test]
 fn ceph_closing_drains_lets_go_of_the_lock_and_refuses_what_comes_later() {
     let name = unique("close");
     let mut disk = Bench::over(open(&spec(&name, Some(64 * MIB))).unwrap());

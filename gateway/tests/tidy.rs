@@ -152,3 +152,18 @@ fn nothing_is_left_open() {
     }
     assert_none(&found, "left open");
 }
+
+#[test]
+fn every_test_that_the_complaints_name_is_there() {
+    let list = fs::read_to_string(root().join("gateway/docs/complaints.md")).expect("the list");
+    let sources = sources();
+    let is_there = |test: &str| {
+        let head = format!("fn {test}(");
+        sources.iter().any(|(_, text)| text.contains(&head))
+    };
+    let rows = list.lines().filter(|line| line.starts_with('|'));
+    let named: Vec<_> = rows.flat_map(|row| row.split('`').skip(1).step_by(2)).collect();
+    assert!(named.len() > 30, "only {} tests found: the list has another form", named.len());
+    let gone: Vec<_> = named.into_iter().filter(|test| !is_there(test)).map(str::to_owned).collect();
+    assert_none(&gone, "named in gateway/docs/complaints.md, and nowhere to be found");
+}

@@ -7,7 +7,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rbdgate::disk::{Error, Geometry, Outcome, Provisioning};
+use rbdgate::disk::{AtomicWrite, Error, Geometry, Outcome, Provisioning};
 use rbdgate::nexus::{Entry, Ports, Table, View};
 use rbdgate::scsi::{Data, DataIn, Direction, Finished, Identity, Io, Memory, Settings, Step, Stored, Unit, status};
 
@@ -85,7 +85,7 @@ fn carry_out(io: Io, data: &Buffer<'_>, block: u64, fails: bool) -> Finished {
             whole(offset, len);
             buffer
         }
-        Io::Write { offset, from, .. } => {
+        Io::Write { offset, from, .. } | Io::WriteAtomic { offset, from, .. } => {
             let (len, buffer) = memory(from);
             whole(offset, len);
             buffer
@@ -104,7 +104,7 @@ fn carry_out(io: Io, data: &Buffer<'_>, block: u64, fails: bool) -> Finished {
             whole(offset, compare.len() as u64);
             None
         }
-        Io::Flush | Io::Usage | Io::Note(_) | Io::Background | Io::EndCommands(_) => None,
+        Io::Flush | Io::Usage | Io::Note(_) | Io::Background | Io::EndCommands(_) | Io::SetTargetPortGroups(_) => None,
         Io::Visit(away) => return Finished { result: Err(Error::NotReady), buffer: Some(away.call.into_buffer()) },
         Io::SaveReservations(save) => {
             assert!(save.state.len() <= 1 << 20);

@@ -22,6 +22,9 @@ pub(super) struct Demo {
     /// Size of the disk, when it is made now (10GiB); the space is taken only as data is written
     #[arg(long, value_name = "SIZE")]
     size: Option<Bytes>,
+    /// Physical block of the disk: 4096 (512e), or 512 (512n)
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = physical_block_size)]
+    physical_block_size: u32,
     /// Address to serve on
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:3260")]
     listen: SocketAddr,
@@ -106,6 +109,8 @@ impl Demo {
             store,
             read_only: false,
             block_size: 512,
+            physical_block_size: self.physical_block_size,
+            pool_threshold: None,
             serial: None,
             vendor: None,
             product: None,
@@ -138,4 +143,12 @@ impl Demo {
 fn data_folder() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(|home| Path::new(&home).join(".local/share")))
+}
+
+fn physical_block_size(text: &str) -> Result<u32, String> {
+    match text {
+        "512" => Ok(512),
+        "4096" => Ok(4096),
+        _ => Err("512 or 4096".into()),
+    }
 }

@@ -2,6 +2,7 @@
 
 mod check;
 mod demo;
+mod disk;
 mod generate;
 mod reload;
 mod serve;
@@ -37,6 +38,8 @@ enum Command {
     Status(status::Status),
     /// Let a running gateway read its configuration file again
     Reload(reload::Reload),
+    /// Change a disk that is being served
+    Disk(disk::Disk),
     /// Tell a running gateway what to do with a target
     Target(target::Target),
     /// Print the completion script of a shell
@@ -71,6 +74,7 @@ impl Cli {
             Command::Check(check) => check.run(),
             Command::Status(status) => status.run(),
             Command::Reload(reload) => reload.run(),
+            Command::Disk(disk) => disk.run(),
             Command::Target(target) => target.run(),
             Command::Completion(completion) => completion.run(),
             Command::Man(man) => man.run(),

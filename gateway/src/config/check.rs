@@ -113,20 +113,25 @@ impl Checker {
             }
             (None, None, None) => Store::Memory { size: 0 },
         };
-        let block_size = disk.block_size.map_or(512, |size| {
-            if !matches!(size.value, 512 | 4096) {
+        let (block_size, physical_block_size) =
+            self.blocks(&at, disk.block_size.as_ref(), disk.physical_block_size.as_ref());
+        let pool_threshold = disk.pool_threshold.map(|percent| {
+            if !(1..=99).contains(&percent.value) {
+                let field = format!("{at}.pool_threshold");
                 self.problem(
-                    line(&size),
-                    &format!("{at}.block_size"),
-                    format!("{} is not accepted; 512 or 4096", size.value),
+                    line(&percent),
+                    &field,
+                    format!("{} is no percentage from 1 to 99", percent.value),
                 );
             }
-            size.value
+            percent.value
         });
         let disk = Disk {
             store,
             read_only: disk.read_only.unwrap_or(false),
             block_size,
+            physical_block_size,
+            pool_threshold,
             serial: disk.serial.map(|serial| self.ascii(&format!("{at}.serial"), serial, 36)),
             vendor: disk.vendor.map(|vendor| self.ascii(&format!("{at}.vendor"), vendor, 8)),
             product: disk.product.map(|product| self.ascii(&format!("{at}.product"), product, 16)),
@@ -139,6 +144,32 @@ impl Checker {
             }),
         };
         (name, disk)
+    }
+
+    /// Logical and physical block, bytes.
+    fn blocks(
+        &mut self,
+        at: &str,
+        logical: Option<&Spanned<u32>>,
+        physical: Option<&Spanned<u32>>,
+    ) -> (u32, u32) {
+        let mut possible = |field: &str, size: Option<&Spanned<u32>>, default: u32| {
+            let Some(size) = size else { return default };
+            if !matches!(size.value, 512 | 4096) {
+                let says = format!("{} is not accepted; 512 or 4096", size.value);
+                self.problem(line(size), &format!("{at}.{field}"), says);
+            }
+            size.value
+        };
+        let block = possible("block_size", logical, 512);
+        let physical_block = possible("physical_block_size", physical, 4096);
+        if let Some(physical) = physical
+            && physical_block < block
+        {
+            let says = format!("{physical_block} is below block_size, which is {block}");
+            self.problem(line(physical), &format!("{at}.physical_block_size"), says);
+        }
+        (block, physical_block)
     }
 
     fn rbd(&mut self, at: &str, rbd: raw::Rbd) -> Rbd {

@@ -48,7 +48,7 @@ pub struct Config {
 pub struct Admin {
     /// Address of `/metrics` and `/health`; `None`: not served.
     pub listen: Option<SocketAddr>,
-    /// Unix socket of `rbdgate status` and `rbdgate reload`.
+    /// Unix socket of `rbdgate status`, `rbdgate reload` and `rbdgate disk`.
     pub control: PathBuf,
 }
 
@@ -128,6 +128,11 @@ pub struct Disk {
     pub read_only: bool,
     /// Logical block, bytes: 512 or 4096.
     pub block_size: u32,
+    /// Physical block, bytes: 512 or 4096, and not below the logical one. 512 with 512 is what hosts call 512n, 4096 with
+    /// 512 is 512e, 4096 with 4096 is 4Kn.
+    pub physical_block_size: u32,
+    /// Percent of the store's pool (or file system) in use from which hosts are warned.
+    pub pool_threshold: Option<u8>,
     /// Unit serial number (VPD 80h) and seed of the NAA name; by default made from the store's name.
     pub serial: Option<String>,
     /// T10 vendor identification, at most 8 characters.

@@ -70,6 +70,8 @@ pub(super) struct Disk {
     pub(super) memory: Option<Memory>,
     pub(super) read_only: Option<bool>,
     pub(super) block_size: Option<Spanned<u32>>,
+    pub(super) physical_block_size: Option<Spanned<u32>>,
+    pub(super) pool_threshold: Option<Spanned<u8>>,
     pub(super) serial: Option<Spanned<String>>,
     pub(super) vendor: Option<Spanned<String>>,
     pub(super) product: Option<Spanned<String>>,

@@ -114,6 +114,30 @@ fn one_disk_cannot_be_two_luns() {
 }
 
 #[test]
+fn block_sizes_go_together_as_512n_512e_and_4kn() {
+    let disk = |sizes: &str| SMALL.replace("  vm1:", &format!("  vm1:\n{sizes}"));
+    let sizes = |text: &str| {
+        let disk = &parse(text).unwrap().disks["vm1"];
+        (disk.block_size, disk.physical_block_size)
+    };
+    assert_eq!(sizes(SMALL), (512, 4096));
+    assert_eq!(sizes(&disk("    physical_block_size: 512")), (512, 512));
+    assert_eq!(sizes(&disk("    block_size: 4096")), (4096, 4096));
+    let wrong = problems(&disk("    block_size: 4096\n    physical_block_size: 512"));
+    assert!(wrong[0].contains("512 is below block_size, which is 4096"), "{wrong:?}");
+    assert!(problems(&disk("    physical_block_size: 8192"))[0].contains("512 or 4096"));
+}
+
+#[test]
+fn a_pool_threshold_is_a_percentage() {
+    let disk = |percent: &str| SMALL.replace("  vm1:", &format!("  vm1:\n    pool_threshold: {percent}"));
+    assert_eq!(parse(&disk("80")).unwrap().disks["vm1"].pool_threshold, Some(80));
+    for percent in ["0", "100"] {
+        assert!(problems(&disk(percent))[0].contains("from 1 to 99"));
+    }
+}
+
+#[test]
 fn addresses_may_leave_out_the_port() {
     let text = format!("listen: [127.0.0.1, '[::1]:3261', '::1']\n{SMALL}");
     let expected: Vec<SocketAddr> =

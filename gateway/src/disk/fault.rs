@@ -19,7 +19,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::gate::{Gate, Pass};
-use super::{Completer, Completion, CompletionQueue, Disk, Error, Geometry, Operation, Outcome, Request};
+use super::{
+    Completer, Completion, CompletionQueue, Disk, Error, Geometry, Operation, Outcome, Request, ResizeError,
+};
 
 /// How every request is treated that no rule picks out.
 #[derive(Clone, Debug, Default)]
@@ -210,6 +212,18 @@ impl Disk for Fault {
         self.inner.on_resize(listener);
     }
 
+    fn resize(&self, size: u64, shrink: bool) -> Result<(), ResizeError> {
+        self.inner.resize(size, shrink)
+    }
+
+    fn is_told_of_resizes(&self) -> bool {
+        self.inner.is_told_of_resizes()
+    }
+
+    fn look(&self) {
+        self.inner.look();
+    }
+
     fn close(&self) {
         self.gate.close();
         self.release();
@@ -315,7 +329,9 @@ impl Ord for Answer {
 /// Bytes that a request moves between gateway and store.
 fn carried(request: &Request) -> usize {
     match request {
-        Request::Read { buffer, .. } | Request::Write { buffer, .. } => buffer.len(),
+        Request::Read { buffer, .. }
+        | Request::Write { buffer, .. }
+        | Request::WriteAtomic { buffer, .. } => buffer.len(),
         Request::WriteSame { pattern, .. } => pattern.len(),
         Request::CompareAndWrite { compare, write, .. } => compare.len() + write.len(),
         _ => 0,

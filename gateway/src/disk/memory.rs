@@ -16,7 +16,7 @@ use super::gate::Gate;
 use super::request::append_extent;
 use super::{
     AllocationExtent, AtomicWrite, Buffer, Disk, Error, Geometry, Operation, Outcome, Provisioning, Request,
-    Usage,
+    ResizeError, Usage, resize,
 };
 
 /// Bytes of a chunk; also the unmap granularity.
@@ -91,7 +91,7 @@ impl Memory {
         request.admit(&self.geometry, self.size())?;
         match request {
             Request::Read { offset, buffer } => self.read(*offset, buffer),
-            Request::Write { offset, buffer, .. } => {
+            Request::Write { offset, buffer, .. } | Request::WriteAtomic { offset, buffer, .. } => {
                 self.write(*offset, buffer.len(), |at, into| copy_from(buffer, at, into));
             }
             Request::WriteSame { offset, len, pattern, .. } => {
@@ -214,6 +214,14 @@ impl Disk for Memory {
 
     fn on_resize(&self, listener: Listener) {
         *lock(&self.listener) = Some(listener);
+    }
+
+    fn resize(&self, size: u64, shrink: bool) -> Result<(), ResizeError> {
+        resize::check(&self.geometry, self.size(), size, shrink)?;
+        if size != self.size() {
+            Self::resize(self, size);
+        }
+        Ok(())
     }
 
     fn close(&self) {

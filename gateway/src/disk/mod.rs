@@ -25,11 +25,14 @@ mod gate;
 pub mod memory;
 pub mod rbd;
 mod request;
+mod resize;
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use ring::Segments;
+
+pub use self::resize::ResizeError;
 
 /// The memory of a read or write.
 #[derive(Debug)]
@@ -67,6 +70,16 @@ pub enum Request {
     },
     /// Write the buffer at `offset`.
     Write {
+        /// Where on the disk.
+        offset: u64,
+        /// The data.
+        buffer: Buffer,
+        /// On stable storage before completion.
+        fua: bool,
+    },
+    /// Write the buffer at `offset`, whole or not at all whatever fails meanwhile. Only sent within
+    /// [`Geometry::atomic_write`].
+    WriteAtomic {
         /// Where on the disk.
         offset: u64,
         /// The data.
@@ -283,7 +296,7 @@ pub struct Geometry {
     pub read_only: bool,
     /// Completed writes may be lost before a flush (WCE=1).
     pub volatile_cache: bool,
-    /// Which [`Request::Write`] is stored whole or not at all, whatever fails meanwhile; `None`: none.
+    /// Which [`Request::WriteAtomic`] the store carries out; `None`: none.
     pub atomic_write: Option<AtomicWrite>,
 }
 
@@ -327,6 +340,21 @@ pub trait Disk: Send + Sync + 'static {
 
     /// Registers who is told that the size has changed (an image resized elsewhere). One listener; the last one counts.
     fn on_resize(&self, listener: Box<dyn Fn(u64) + Send + Sync>);
+
+    /// Changes the size, and tells the listener as soon as it has. Becomes smaller only with `shrink`; what lies behind the
+    /// new end is lost. Blocks.
+    fn resize(&self, _size: u64, _shrink: bool) -> Result<(), ResizeError> {
+        Err(ResizeError::Unsupported)
+    }
+
+    /// Whether somebody tells the disk when its store is resized elsewhere. Else [`Disk::look`] wants to be called now and
+    /// then.
+    fn is_told_of_resizes(&self) -> bool {
+        true
+    }
+
+    /// Looks at the store's size, and tells the listener if it is another one. Blocks.
+    fn look(&self) {}
 
     /// Stops taking operations, waits until every one in flight has been completed, flushes and lets go of the store.
     /// Later operations answer [`Error::NotReady`]. Blocks; call it outside the reactors.

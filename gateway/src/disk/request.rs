@@ -10,9 +10,9 @@ impl Request {
     /// The bytes of the disk that the request touches, as offset and length; `None` for one that is not about a range.
     pub(crate) fn span(&self) -> Option<(u64, u64)> {
         match self {
-            Self::Read { offset, buffer } | Self::Write { offset, buffer, .. } => {
-                Some((*offset, buffer.len() as u64))
-            }
+            Self::Read { offset, buffer }
+            | Self::Write { offset, buffer, .. }
+            | Self::WriteAtomic { offset, buffer, .. } => Some((*offset, buffer.len() as u64)),
             Self::WriteSame { offset, len, .. }
             | Self::WriteZeroes { offset, len, .. }
             | Self::Discard { offset, len }
@@ -31,7 +31,8 @@ impl Request {
     pub(crate) fn into_owned(self) -> Option<Vec<u8>> {
         match self {
             Self::Read { buffer: Buffer::Owned(bytes), .. }
-            | Self::Write { buffer: Buffer::Owned(bytes), .. } => Some(bytes),
+            | Self::Write { buffer: Buffer::Owned(bytes), .. }
+            | Self::WriteAtomic { buffer: Buffer::Owned(bytes), .. } => Some(bytes),
             _ => None,
         }
     }
@@ -57,9 +58,25 @@ impl Request {
             {
                 Err(Error::Unsupported)
             }
+            Self::WriteAtomic { offset, buffer, .. }
+                if !geometry.keeps_whole(*offset, buffer.len() as u64) =>
+            {
+                Err(Error::Unsupported)
+            }
             Self::Discard { .. } if geometry.provisioning.is_none() => Err(Error::Unsupported),
             _ => Ok(()),
         }
+    }
+}
+
+impl Geometry {
+    /// Whether a write is within what the store promises of atomic ones.
+    fn keeps_whole(&self, offset: u64, len: u64) -> bool {
+        self.atomic_write.is_some_and(|promise| {
+            len <= promise.max
+                && len.is_multiple_of(promise.granularity)
+                && offset.is_multiple_of(promise.alignment)
+        })
     }
 }
 

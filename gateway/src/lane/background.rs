@@ -4,6 +4,7 @@
 //! for it have an operation in flight that the disk does not have; task management takes that back at once.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
@@ -44,6 +45,17 @@ impl Own {
         self.waiting.push(completer);
     }
 
+    /// After a panic: nothing more is waited for.
+    pub(super) fn give_up(&mut self) {
+        self.waiting.clear();
+        (self.queued, self.holds) = (false, false);
+    }
+
+    /// After a panic: the disk has given back one of the requests, which nobody wants any more.
+    pub(super) fn lost(&mut self) {
+        self.pending = self.pending.saturating_sub(1);
+    }
+
     /// Takes back the wait of the command at `place`; false when it does not wait.
     fn withdraw(&mut self, place: usize) -> bool {
         let waits = |completer: &Completer| (completer.tag() & 0xffff) as usize == place;
@@ -56,6 +68,10 @@ impl Own {
 impl Pump {
     /// Starts what the unit wants next, and ends the waits when it wants no more.
     pub(super) fn go_on(&mut self) {
+        // Read first: it is false but for once in half a minute.
+        if self.shared.look.load(Ordering::Acquire) && self.shared.look.swap(false, Ordering::AcqRel) {
+            self.unit.look_at_pool();
+        }
         if !self.unit.is_busy() && !self.own.holds && self.own.waiting.is_empty() {
             return;
         }

@@ -16,20 +16,24 @@
 //! Invariants: a command is answered exactly once, and only when the disk has none of its operations any more; payload of
 //! READ and WRITE is never copied; an error stays with its LUN, a corrupt ring included.
 
+mod access;
 mod background;
 mod inbox;
 mod inflight;
 mod pump;
 mod ranges;
+mod requests;
 mod reservations;
 mod stats;
 mod sync;
 mod tasks;
 mod visit;
+mod wreck;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use ring::{Consumer, Doorbell};
 use tokio::sync::watch;
@@ -76,6 +80,12 @@ struct Shared {
     stopping: AtomicBool,
     /// The disk's new size, or [`UNCHANGED`].
     resized: AtomicU64,
+    /// It is time to look at the store's pool.
+    look: AtomicBool,
+    /// TAS of the unit's control mode page, for whoever ends commands that are not in the ring yet.
+    task_aborted_status: Arc<AtomicBool>,
+    /// The access states of the target ports have changed.
+    access_changed: AtomicBool,
     /// Another gateway has changed the reservations, to this; `news` says so without a lock.
     changed: Mutex<Option<Snapshot>>,
     news: AtomicBool,
@@ -90,9 +100,24 @@ fn stopping(shared: &Shared) -> bool {
     shared.stopping.load(Ordering::Acquire)
 }
 
+/// How often a store's pool is looked at: soon enough for hosts to act on what fills within minutes.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// Until the lane stops.
+async fn look_often(lane: &Weak<Shared>) {
+    let mut clock = tokio::time::interval(LOOK);
+    clock.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        clock.tick().await;
+        let Some(lane) = lane.upgrade().filter(|lane| !stopping(lane)) else { return };
+        lane.look.store(true, Ordering::Release);
+        lane.bell.ring();
+    }
+}
+
 /// Starts a lane on a reactor.
 ///
-/// The disk's resize listener is taken. The task must have ended (see [`Lane::stop`]) before the reactors are shut down.
+/// The disk's resize listener and the unit's listener for access states are taken. The task must have ended (see [`Lane::stop`]) before the reactors are shut down.
 pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
     let shared = Arc::new(Shared {
         bell: Bell::new(),
@@ -100,6 +125,10 @@ pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
         figures: Figures::default(),
         stopping: AtomicBool::new(false),
         resized: AtomicU64::new(UNCHANGED),
+        look: AtomicBool::new(false),
+        task_aborted_status: Arc::new(AtomicBool::new(true)),
+        // Looked at once at the start: they may have changed since the unit was made.
+        access_changed: AtomicBool::new(true),
         changed: Mutex::default(),
         news: AtomicBool::new(false),
         hall: Hall::new(parts.disk.as_ref().map_or(0, |disk| disk.size())),
@@ -114,9 +143,22 @@ pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
             }
         }));
     }
+    if let Some(source) = parts.unit.source() {
+        let lane = Arc::downgrade(&shared);
+        source.on_change(Box::new(move || {
+            if let Some(lane) = lane.upgrade() {
+                lane.access_changed.store(true, Ordering::Release);
+                lane.bell.ring();
+            }
+        }));
+    }
     reservations::listen(&*parts.reservations, &shared);
     // Rung once at the start: the producer may have published before it knew the lane.
     shared.bell.ring();
+    if parts.unit.watches_pool() {
+        let lane = Arc::downgrade(&shared);
+        reactor.spawn(move || async move { look_often(&lane).await });
+    }
     let (running, ended) = watch::channel(());
     let pump = Pump::new(parts, Arc::clone(&shared));
     reactor.spawn(move || async move {
@@ -135,6 +177,11 @@ impl Lane {
     /// Where other LUNs' commands leave requests for this one.
     pub fn door(&self) -> Arc<dyn Door> {
         Arc::clone(&self.shared) as _
+    }
+
+    /// Whether a command that another nexus has ended is answered TASK ABORTED (SAM-5, TAS), as it is now and will be.
+    pub fn task_aborted_status(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.shared.task_aborted_status)
     }
 
     /// The lane's figures.

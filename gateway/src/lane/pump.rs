@@ -8,32 +8,33 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use ring::{Command, Consumer, Doorbell, Entry, Kick, NextError, Response, Segments};
+use ring::{Command, Consumer, Doorbell, Entry, Kick, NextError, Response};
 use smallvec::SmallVec;
 
 use super::background::{OWN, Own};
 use super::inflight::{Flight, Inflight, MOST_OPERATIONS, Moved, unfinished};
 use super::ranges::{Claim, Kind, Ranges};
+use super::requests::{is_payload, touched};
 use super::reservations::Waits;
 use super::visit::Guests;
 use super::{Parts, Shared, UNCHANGED};
 use crate::cluster::reservations::Store;
-use crate::disk::{Buffer, Completer, Completion, CompletionQueue, Disk, Error, Operation, Request};
+use crate::disk::{Completer, Completion, CompletionQueue, Disk, Error, Operation};
 use crate::scsi::opcode::{self, Class};
-use crate::scsi::{Continuation, Data, DataIn, Direction, Io, Memory, Reply, Step, Unit};
+use crate::scsi::{Continuation, Data, DataIn, Direction, Io, Reply, Step, Unit};
 
 /// Commands taken in one turn, so that lanes of one reactor share it.
-const BATCH: usize = 64;
+pub(super) const BATCH: usize = 64;
 
 /// SAM-5 5.3.1.
-const TASK_ABORTED: u8 = 0x40;
+pub(super) const TASK_ABORTED: u8 = 0x40;
 
 pub(super) type Work = SmallVec<[Io; 1]>;
 
 /// The task's state.
 pub(super) struct Pump {
     pub(super) name: String,
-    consumer: Consumer,
+    pub(super) consumer: Consumer,
     pub(super) unit: Unit,
     pub(super) disk: Option<Arc<dyn Disk>>,
     pub(super) reservations: Arc<dyn Store>,
@@ -50,10 +51,12 @@ pub(super) struct Pump {
     pub(super) own: Own,
     pub(super) guests: Guests,
     /// Finished operations being filed; kept for its memory.
-    batch: Vec<Completion>,
-    now: Instant,
+    pub(super) batch: Vec<Completion>,
+    pub(super) now: Instant,
     /// Nothing more is taken from the ring: it is corrupt, or the lane stops.
     pub(super) closed: bool,
+    /// A turn has panicked, see [`super::wreck`].
+    pub(super) wrecked: bool,
 }
 
 /// A command's buffer as the engine sees it.
@@ -104,6 +107,7 @@ impl Pump {
             batch: Vec::new(),
             now: Instant::now(),
             closed: false,
+            wrecked: false,
         }
     }
 
@@ -111,10 +115,10 @@ impl Pump {
     pub(super) async fn run(mut self) {
         loop {
             std::future::poll_fn(|context| self.shared.bell.poll_rung(context)).await;
-            while self.turn() {
+            while self.turn_or_wreck() {
                 tokio::task::yield_now().await;
             }
-            if self.closed
+            if (self.closed || self.wrecked)
                 && self.consumer.outstanding() == 0
                 && self.guests.is_empty()
                 && !self.own.at_work()
@@ -125,11 +129,14 @@ impl Pump {
     }
 
     /// One turn; true when there is more to do at once.
-    fn turn(&mut self) -> bool {
+    pub(super) fn turn(&mut self) -> bool {
         self.now = Instant::now();
         let size = self.shared.resized.swap(UNCHANGED, Ordering::AcqRel);
         if size != UNCHANGED {
             self.unit.resized(size);
+        }
+        if self.shared.access_changed.swap(false, Ordering::AcqRel) {
+            self.unit.access_changed();
         }
         if self.shared.news.swap(false, Ordering::AcqRel) {
             self.adopt_reservations();
@@ -144,10 +151,11 @@ impl Pump {
 
     /// Files what the disk has finished; true when there was something.
     fn finish(&mut self) -> bool {
-        let mut batch = std::mem::take(&mut self.batch);
-        self.shared.finished.take(&mut batch);
-        let any = !batch.is_empty();
-        for completion in batch.drain(..) {
+        self.shared.finished.take(&mut self.batch);
+        let any = !self.batch.is_empty();
+        // Taken from its end: what a panic leaves is then still there, to be filed by whoever clears up.
+        self.batch.reverse();
+        while let Some(completion) = self.batch.pop() {
             if completion.tag & 0xffff == OWN as u64 {
                 self.file_own(completion);
                 continue;
@@ -161,7 +169,6 @@ impl Pump {
                 }
             }
         }
-        self.batch = batch;
         any
     }
 
@@ -195,7 +202,11 @@ impl Pump {
     }
 
     /// Publishes the turn's answers and figures.
-    fn publish(&mut self) {
+    pub(super) fn publish(&mut self) {
+        let task_aborted_status = self.unit.task_aborted_status();
+        if self.shared.task_aborted_status.load(Ordering::Relaxed) != task_aborted_status {
+            self.shared.task_aborted_status.store(task_aborted_status, Ordering::Relaxed);
+        }
         self.shared.figures.in_flight.set(self.inflight.len() as u64);
         self.shared.figures.held_back.set(self.ranges.waiting() as u64);
         if self.consumer.commit() == Kick::Needed {
@@ -255,9 +266,11 @@ impl Pump {
         }
         let segments = flight.command.data().clone();
         let payload = is_payload(flight.command.cdb());
-        for (ordinal, io) in io.into_iter().enumerate() {
-            let tag = self.inflight.tag(place, ordinal);
-            let completer = Completer::new(Arc::clone(&self.queue), tag);
+        // All at once: those that a panic leaves complete their operations when they are dropped.
+        let completers: SmallVec<[Completer; 1]> = (0..io.len())
+            .map(|ordinal| Completer::new(Arc::clone(&self.queue), self.inflight.tag(place, ordinal)))
+            .collect();
+        for (io, completer) in io.into_iter().zip(completers) {
             let io = match io {
                 Io::SaveReservations(save) => {
                     self.save_reservations(*save, completer);
@@ -265,6 +278,10 @@ impl Pump {
                 }
                 Io::EndCommands(commands) => {
                     self.end_commands(place, &commands, completer);
+                    continue;
+                }
+                Io::SetTargetPortGroups(wishes) => {
+                    self.set_target_port_groups(&wishes, completer);
                     continue;
                 }
                 Io::Visit(away) => {
@@ -284,62 +301,17 @@ impl Pump {
         }
     }
 
-    /// The engine's operation as the disk's request; `None` when it is not the disk's.
-    pub(super) fn request(
-        &mut self,
-        place: usize,
-        io: Io,
-        segments: &Segments,
-        payload: bool,
-    ) -> Option<Request> {
-        let mut moved = Moved::default();
-        let buffer = |memory: Memory, moved: &mut u64| match memory {
-            Memory::Command { offset, len } => {
-                *moved = len as u64;
-                let whole = offset == 0 && len == segments.len();
-                Buffer::Segments(if whole { segments.clone() } else { segments.slice(offset, len) })
-            }
-            Memory::Owned(bytes) => Buffer::Owned(bytes),
-        };
-        let request = match io {
-            Io::Read { offset, into } => Request::Read { offset, buffer: buffer(into, &mut moved.read) },
-            Io::Write { offset, from, fua } => {
-                if let (Memory::Owned(bytes), true) = (&from, payload) {
-                    self.shared.figures.bytes_copied.add(bytes.len() as u64);
-                }
-                Request::Write { offset, buffer: buffer(from, &mut moved.written), fua }
-            }
-            Io::WriteSame { offset, len, pattern, fua } => Request::WriteSame { offset, len, pattern, fua },
-            Io::WriteZeroes { offset, len, deallocate } => Request::WriteZeroes { offset, len, deallocate },
-            Io::Discard { offset, len } => Request::Discard { offset, len },
-            Io::CompareAndWrite { offset, compare, write, fua } => {
-                Request::CompareAndWrite { offset, compare, write, fua }
-            }
-            Io::Flush => Request::Flush,
-            Io::Allocation { offset, len, limit } => Request::Allocation { offset, len, limit },
-            Io::Usage => Request::Usage,
-            Io::Note(note) => Request::Note { note },
-            // Not the disk's, and seen to before: left at a door, waiting for the unit or for other commands.
-            Io::Visit(_) | Io::Background | Io::SaveReservations(_) | Io::EndCommands(_) => return None,
-        };
-        if let Some(flight) = self.inflight.get(place) {
-            flight.moved.read += moved.read;
-            flight.moved.written += moved.written;
-        }
-        Some(request)
-    }
-
     /// The disk has nothing of this command any more: the engine goes on, unless the command was aborted.
     pub(super) fn end_step(&mut self, place: usize) {
         let Some(flight) = self.inflight.get(place) else { return };
         flight.span = None;
         let aborted = flight.aborted;
-        let step = match flight.then.take() {
-            Some(then) if !aborted || then.binding() => {
+        let step = match flight.then.take_if(|then| !aborted || then.binding()) {
+            Some(then) => {
                 let mut results = std::mem::take(&mut flight.results);
                 self.unit.resume(then, &mut results, &View(&flight.command))
             }
-            _ => {
+            None => {
                 self.end_aborted(place);
                 return self.start_admitted();
             }
@@ -362,6 +334,9 @@ impl Pump {
     pub(super) fn end_aborted(&mut self, place: usize) {
         if let Some(flight) = self.inflight.remove(place) {
             self.ranges.release(place);
+            if let Some(then) = &flight.then {
+                self.unit.command_aborted(then);
+            }
             self.waits.ended(place);
             self.shared.figures.aborted.add(1);
             let reply = Reply {
@@ -394,7 +369,7 @@ impl Pump {
         self.starting = false;
     }
 
-    fn answer(&mut self, command: Command, reply: Reply, taken: Instant, moved: Moved) {
+    pub(super) fn answer(&mut self, command: Command, reply: Reply, taken: Instant, moved: Moved) {
         let Reply { status, sense, data_in, mut transfer } = reply;
         let class = opcode::class(command.cdb());
         let figures = &self.shared.figures;
@@ -423,53 +398,18 @@ impl Pump {
     }
 }
 
-/// READ and WRITE of any length: the commands whose payload must not be copied.
-fn is_payload(cdb: &[u8]) -> bool {
-    matches!(cdb.first(), Some(0x08 | 0x28 | 0x88 | 0xa8 | 0x0a | 0x2a | 0x8a | 0xaa))
-}
-
-/// What a step reads or writes: the smallest range that holds all of it.
-pub(super) fn touched(io: &[Io]) -> Option<Claim> {
-    let range = io.iter().filter_map(range_of).reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))?;
-    let reads = io.iter().all(|io| matches!(io, Io::Read { .. }));
-    Some(Claim { range, kind: if reads { Kind::Read } else { Kind::Write } })
-}
-
-fn range_of(io: &Io) -> Option<Range<u64>> {
-    let length = |memory: &Memory| match memory {
-        Memory::Command { len, .. } => *len as u64,
-        Memory::Owned(bytes) => bytes.len() as u64,
-    };
-    let (offset, len) = match io {
-        Io::Read { offset, into } => (*offset, length(into)),
-        Io::Write { offset, from, .. } => (*offset, length(from)),
-        Io::WriteSame { offset, len, .. }
-        | Io::WriteZeroes { offset, len, .. }
-        | Io::Discard { offset, len } => (*offset, *len),
-        Io::CompareAndWrite { offset, compare, .. } => (*offset, compare.len() as u64),
-        Io::Flush
-        | Io::Allocation { .. }
-        | Io::Usage
-        | Io::Note(_)
-        | Io::Background
-        | Io::SaveReservations(_)
-        | Io::EndCommands(_)
-        | Io::Visit(_) => return None,
-    };
-    Some(offset..offset.saturating_add(len))
-}
-
 impl Drop for Pump {
     fn drop(&mut self) {
         self.close_hall();
-        if self.inflight.is_empty() && !self.own.at_work() {
-            // Whoever waits for what is left in the ring must learn that it never ends.
-            let stopped = self.shared.stopping.load(Ordering::Acquire);
-            return self.producer.ended(stopped && self.closed && self.consumer.corrupt().is_none());
+        // Reactors shut down under a running lane, or it has failed twice over. Its commands' memory is still lent to the
+        // disk, so they are neither answered nor dropped.
+        if !self.inflight.is_empty() || self.own.at_work() {
+            tracing::error!(lun = %self.name, commands = self.inflight.len(), "a lane was dropped with commands in flight");
+            Box::leak(Box::new(std::mem::take(&mut self.inflight)));
+            return self.producer.ended(false);
         }
-        // Reactors shut down under a running lane. Its commands' memory is still lent to the disk, so they are neither
-        // answered nor dropped.
-        tracing::error!(lun = %self.name, commands = self.inflight.len(), "a lane was dropped with commands in flight");
-        Box::leak(Box::new(std::mem::take(&mut self.inflight)));
+        // Whoever waits for what is left in the ring must learn that it never ends.
+        let stopped = self.shared.stopping.load(Ordering::Acquire) && self.closed && !self.wrecked;
+        self.producer.ended(stopped && self.consumer.corrupt().is_none());
     }
 }

@@ -48,6 +48,8 @@ pub struct Stats {
     pub commits: u64,
     /// The ring was found corrupt, and the lane takes no more from it.
     pub corrupt: bool,
+    /// The lane has panicked, and answers everything with an error.
+    pub wrecked: bool,
 }
 
 /// A histogram of durations.
@@ -114,6 +116,7 @@ pub(super) struct Figures {
     pub(super) stray: Figure,
     pub(super) commits: Figure,
     pub(super) corrupt: AtomicBool,
+    pub(super) wrecked: AtomicBool,
 }
 
 impl Default for Figures {
@@ -132,6 +135,7 @@ impl Default for Figures {
             stray: Figure::default(),
             commits: Figure::default(),
             corrupt: AtomicBool::new(false),
+            wrecked: AtomicBool::new(false),
         }
     }
 }
@@ -170,6 +174,7 @@ impl Figures {
             stray: self.stray.get(),
             commits: self.commits.get(),
             corrupt: self.corrupt.load(Ordering::Relaxed),
+            wrecked: self.wrecked.load(Ordering::Relaxed),
         }
     }
 }

@@ -131,6 +131,13 @@ impl Guests {
             .map(|(place, _)| FIRST + place)
     }
 
+    /// After a panic: those that wait are turned away.
+    pub(super) fn forget_waiting(&mut self) {
+        for place in &mut self.places {
+            drop(place.take_if(|guest| guest.span.is_none()));
+        }
+    }
+
     fn enter(&mut self, nexus: Nexus, completer: Completer) -> usize {
         let place = self.places.iter().position(Option::is_none).unwrap_or_else(|| {
             self.places.push(None);
@@ -161,7 +168,19 @@ impl Pump {
             return false;
         }
         self.shared.hall.knocked.store(false, Ordering::Release);
-        let (mut done, mut visits) = (Vec::new(), Vec::new());
+        self.receive_done();
+        let mut visits = Vec::new();
+        self.shared.hall.visits.take(&mut visits);
+        for visit in visits {
+            self.admit(visit);
+        }
+        self.start_admitted();
+        true
+    }
+
+    /// Tells visitors what the disk has done for them.
+    pub(super) fn receive_done(&mut self) {
+        let mut done = Vec::new();
         self.shared.hall.done.take(&mut done);
         for completion in done {
             match self.guests.leave(completion.tag) {
@@ -174,12 +193,6 @@ impl Pump {
                 }
             }
         }
-        self.shared.hall.visits.take(&mut visits);
-        for visit in visits {
-            self.admit(visit);
-        }
-        self.start_admitted();
-        true
     }
 
     fn admit(&mut self, visit: Visit) {
@@ -191,7 +204,7 @@ impl Pump {
             Ok(io) => io,
             Err((error, buffer)) => return completer.complete(Err(error), Some(buffer)),
         };
-        let Some(claim) = super::pump::touched(std::slice::from_ref(&io)) else {
+        let Some(claim) = super::requests::touched(std::slice::from_ref(&io)) else {
             return self.submit(io, completer);
         };
         let place = self.guests.enter(nexus, completer);

@@ -308,22 +308,9 @@ impl Connection {
         self.send_notices();
     }
 
-    /// Ends commands whose time has run out, and one that holds memory others wait for while it waits itself, when nothing
-    /// of it has come back for a while: each of them would wait for the others.
+    /// Ends commands whose time has run out.
     pub(super) fn expire(&mut self) {
         let now = self.now;
-        let holders =
-            self.tasks.select(|task| matches!(task.state, State::Blocks(_)) && task.extent.len() > 0);
-        // The last come goes first.
-        if let Some(key) = holders.into_iter().max_by_key(|key| key.serial)
-            && let Some(at) = self.tasks.get(key).map(|task| task.at)
-        {
-            let released = self.luns.get(at).port.producer().pool().usage().released;
-            let id = (Arc::as_ptr(&self.inbox) as usize, key.serial);
-            if self.shared.standstill.must_yield(released, id, now) {
-                self.fail(key, Failure::Full);
-            }
-        }
         for key in self.tasks.select(|task| task.deadline.is_some_and(|deadline| deadline <= now)) {
             let Some(task) = self.tasks.get(key) else { continue };
             let failure = match task.state {
@@ -342,8 +329,10 @@ impl Connection {
     pub(super) fn complete(&mut self, completion: Completion<Ticket>) {
         let Ticket { slot, serial, .. } = completion.context;
         let Some(task) = self.end(Key { slot: slot as usize, serial }) else { return };
-        // The owner's answer can overtake the notice that another nexus has ended the task; with TAS 0 neither is told.
-        if task.aborted || completion.status == TASK_ABORTED {
+        // SAM-5, TAS: what another nexus has ended is answered, or is not. (The owner's answer can overtake the event that
+        // tells of it.)
+        let mut untold = || !self.luns.get(task.at).port.answers_aborted();
+        if task.aborted || completion.status == TASK_ABORTED && untold() {
             return;
         }
         let plain = matches!(completion.status, GOOD | CONDITION_MET);
@@ -374,9 +363,10 @@ impl Connection {
         }
         match failure {
             Failure::Sense(sense) => self.respond_sense(&task, &sense.fixed()),
-            Failure::Full => {
+            Failure::Full | Failure::Aborted => {
+                let status = if failure == Failure::Full { TASK_SET_FULL } else { TASK_ABORTED };
                 let transfer = if task.read { 0 } else { task.expected };
-                let outcome = Outcome { status: TASK_SET_FULL, transfer, expected: task.expected };
+                let outcome = Outcome { status, transfer, expected: task.expected };
                 self.respond(&task, outcome, &[], task.transfer.r2t_sn);
             }
         }

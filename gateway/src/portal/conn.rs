@@ -253,7 +253,7 @@ impl Connection {
 
     fn event(&mut self, event: Event) -> Result<(), End> {
         match event {
-            Event::Abort { port, hold } => self.abort_at(&port, &hold),
+            Event::Abort { port, hold, cleared } => self.abort_at(&port, &hold, cleared),
             Event::Released(serial) => self.released(serial),
             Event::Failed(port) => self.fail_port(&port),
             Event::Close { end, hold } => {

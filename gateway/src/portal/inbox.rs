@@ -117,8 +117,8 @@ pub enum End {
 /// What others tell a connection.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// End every command at a LUN without an answer (another nexus cleared or reset it).
-    Abort { port: Arc<Port>, hold: Hold },
+    /// End every command at a LUN (another nexus cleared or reset it).
+    Abort { port: Arc<Port>, hold: Hold, cleared: bool },
     /// The task management function with this number may be answered.
     Released(u32),
     /// The ring of a LUN is corrupt, or its lane has ended.
@@ -192,7 +192,7 @@ impl Inbox {
             alive.filter_map(|(_, guard)| guard.upgrade()).collect()
         };
         let (guards, hold) = match &event {
-            Event::Abort { port, hold } => (of(Some(port)), Some(hold.clone())),
+            Event::Abort { port, hold, .. } => (of(Some(port)), Some(hold.clone())),
             Event::Close { hold, .. } => (of(None), hold.clone()),
             Event::Failed(port) => (of(Some(port)), None),
             Event::Released(_) | Event::Logout { .. } | Event::Retarget(_) => (Vec::new(), None),

@@ -88,11 +88,16 @@ impl Lun {
     }
 }
 
+/// The REPORT LUNS well known logical unit (SAM-5, well known logical unit addressing).
+const WELL_KNOWN: u64 = 0xC101 << 48;
+
 /// All LUNs of a session; index 0 answers for those that do not exist.
 #[derive(Debug, Default)]
 pub(crate) struct Luns {
     all: Vec<Lun>,
     numbers: BTreeMap<u16, usize>,
+    /// Index of the REPORT LUNS well known logical unit.
+    well_known: Option<usize>,
 }
 
 /// Index of the port that answers for LUNs which do not exist.
@@ -101,7 +106,11 @@ pub(crate) const ABSENT: usize = 0;
 impl Luns {
     /// The LUNs of `target` that `view` shows; the session joins their ports.
     pub(crate) fn new(target: &Target, view: &View, inbox: &Arc<Inbox>) -> Self {
-        let mut luns = Self { all: vec![Lun::new(Arc::clone(&target.absent))], numbers: BTreeMap::new() };
+        let mut luns = Self {
+            all: vec![Lun::new(Arc::clone(&target.absent))],
+            numbers: BTreeMap::new(),
+            well_known: None,
+        };
         luns.retarget(target, view, inbox);
         luns
     }
@@ -110,13 +119,10 @@ impl Luns {
     pub(crate) fn retarget(&mut self, target: &Target, view: &View, inbox: &Arc<Inbox>) {
         self.numbers.clear();
         for (number, port) in target.luns.iter().filter(|(number, _)| view.luns.contains(number)) {
-            let known = self.all.iter().position(|lun| Arc::ptr_eq(&lun.port, port));
-            let index = known.unwrap_or_else(|| {
-                port.join(inbox);
-                self.place(Lun::new(Arc::clone(port)))
-            });
+            let index = self.index(port, inbox);
             self.numbers.insert(*number, index);
         }
+        self.well_known = target.well_known.as_ref().map(|port| self.index(port, inbox));
     }
 
     fn place(&mut self, lun: Lun) -> usize {
@@ -136,13 +142,14 @@ impl Luns {
 
     /// Lets go of ports that no number leads to any more, as soon as nothing of theirs is `used`.
     pub(crate) fn let_go(&mut self, used: impl Fn(usize) -> bool) {
-        if self.all.len() <= self.numbers.len() + 1 {
+        if self.all.len() <= self.numbers.len() + 1 + usize::from(self.well_known.is_some()) {
             return;
         }
         let absent = Arc::clone(&self.all[ABSENT].port);
         for (index, lun) in self.all.iter_mut().enumerate().skip(1) {
             let idle = lun.started == 0 && lun.waiting.is_empty() && !lun.dirty && !used(index);
-            let routed = self.numbers.values().any(|number| *number == index);
+            let routed =
+                self.well_known == Some(index) || self.numbers.values().any(|number| *number == index);
             if idle && !routed && !Arc::ptr_eq(&lun.port, &absent) {
                 *lun = Lun::new(Arc::clone(&absent));
             }
@@ -152,8 +159,24 @@ impl Luns {
         }
     }
 
-    /// The index for a LUN field: peripheral or flat addressing of the first level (SAM-5 4.7).
+    fn index(&mut self, port: &Arc<Port>, inbox: &Arc<Inbox>) -> usize {
+        self.position(port).unwrap_or_else(|| {
+            port.join(inbox);
+            self.place(Lun::new(Arc::clone(port)))
+        })
+    }
+
+    /// The number under which the session reaches the LUN at an index.
+    pub(crate) fn number(&self, at: usize) -> Option<u16> {
+        self.numbers.iter().find(|(_, index)| **index == at).map(|(number, _)| *number)
+    }
+
+    /// The index for a LUN field: peripheral or flat addressing of the first level, or extended addressing of the one well
+    /// known logical unit (SAM-5 4.7).
     pub(crate) fn route(&self, lun: u64) -> usize {
+        if lun == WELL_KNOWN {
+            return self.well_known.unwrap_or(ABSENT);
+        }
         let first = (lun >> 48) as u16;
         let number = match first >> 14 {
             0 if first >> 8 == 0 => first,
@@ -164,6 +187,10 @@ impl Luns {
             return ABSENT;
         }
         self.numbers.get(&number).copied().unwrap_or(ABSENT)
+    }
+
+    pub(crate) fn is_well_known(&self, at: usize) -> bool {
+        self.well_known == Some(at)
     }
 
     pub(crate) fn get(&mut self, index: usize) -> &mut Lun {

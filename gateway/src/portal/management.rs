@@ -1,6 +1,7 @@
 //! Task management (RFC 7143 sections 11.5 and 11.6).
 //!
-//! An aborted command is never answered. A command that has not reached the ring ends at once; one in the ring ends
+//! A command that its own nexus has aborted is never answered; one that another nexus has ended is answered TASK ABORTED
+//! if the logical unit's TAS bit says so (SAM-5), which is the default here. A command that has not reached the ring ends at once; one in the ring ends
 //! when the ring gives it back. The function is answered when every ended command that may change the medium has ended;
 //! aborted READs are not waited for (their blocks stay with the ring until they end).
 
@@ -14,7 +15,7 @@ use super::conn::{Connection, Delivery};
 use super::inbox::{End, Hold};
 use super::luns::ABSENT;
 use super::pdu::{TaskManagementRequest, TaskManagementResponse, before};
-use super::task::{Key, State, Task};
+use super::task::{Failure, Key, State, Task};
 
 /// Responses (11.6.1).
 const COMPLETE: u8 = 0;
@@ -68,9 +69,14 @@ impl Connection {
         let response = match request.function {
             ABORT_TASK => return self.abort_task(request),
             ABORT_TASK_SET | CLEAR_TASK_SET | LUN_RESET if at == ABSENT => NO_LUN,
+            // All targets share the one unit: what an initiator may end there is its own.
+            CLEAR_TASK_SET | LUN_RESET if self.luns.is_well_known(at) => {
+                return self.end_set(request, &[at], TaskManagementKind::AbortTaskSet);
+            }
             ABORT_TASK_SET => return self.end_set(request, &[at], TaskManagementKind::AbortTaskSet),
             CLEAR_TASK_SET => return self.end_set(request, &[at], TaskManagementKind::ClearTaskSet),
             LUN_RESET => return self.end_set(request, &[at], TaskManagementKind::LunReset),
+            // The target is what the initiator sees of it: LUNs that are kept from it are none of its business.
             WARM_RESET => {
                 return self.end_set(request, &self.luns.visible(), TaskManagementKind::TargetWarmReset);
             }
@@ -126,7 +132,8 @@ impl Connection {
         for &index in at {
             if kind != TaskManagementKind::AbortTaskSet {
                 let port = Arc::clone(&self.luns.get(index).port);
-                port.abort_others(&self.inbox, &hold);
+                let cleared = kind == TaskManagementKind::ClearTaskSet;
+                port.abort_others(&self.inbox, &hold, cleared);
             }
             let mut ids = SmallVec::new();
             self.abort_where(|task| task.at == index && earlier(task), &hold, &mut ids);
@@ -191,11 +198,41 @@ impl Connection {
         }
     }
 
-    /// Another nexus has ended the commands at a LUN.
-    pub(super) fn abort_at(&mut self, port: &Arc<Port>, hold: &Hold) {
+    /// Another nexus has ended the commands at a LUN. Commands that are not all here, or wait for those before them, have
+    /// not entered the task set (SAM-5).
+    pub(super) fn abort_at(&mut self, port: &Arc<Port>, hold: &Hold, cleared: bool) {
         let Some(index) = self.luns.position(port) else { return };
-        // The lane has been told by the other nexus which commands are its own; these are told here.
-        self.abort_own(|task| task.at == index, hold, Some(TaskManagementKind::AbortTask));
+        let entered =
+            |task: &Task| task.at == index && !matches!(task.state, State::Arriving) && !task.aborted;
+        if !port.answers_aborted() {
+            let lost = self.tasks.iter().any(entered);
+            if let Some(number) = self.luns.number(index).filter(|_| cleared && lost) {
+                self.shared.nexuses.cleared(self.inbox.nexus(), number);
+            }
+            // The lane has been told by the other nexus which commands are its own; these are told here.
+            return self.abort_own(entered, hold, Some(TaskManagementKind::AbortTask));
+        }
+        // The lane answers what it has; the others are answered here.
+        let mut ids = SmallVec::new();
+        let (started, held_back): (SmallVec<[Key; 16]>, SmallVec<[Key; 16]>) = self
+            .tasks
+            .select(entered)
+            .into_iter()
+            .partition(|key| self.tasks.get(*key).is_some_and(|task| task.started));
+        for key in held_back.into_iter().chain(started) {
+            let Some(task) = self.tasks.get_mut(key) else { continue };
+            if let State::Running(id) = task.state {
+                ids.push(id);
+                if task.may_write() {
+                    task.holds.push(hold.clone());
+                }
+            } else {
+                self.fail(key, Failure::Aborted);
+            }
+        }
+        if !ids.is_empty() {
+            self.notify(Notice { at: index, kind: TaskManagementKind::AbortTask, ids });
+        }
     }
 
     fn notify(&mut self, notice: Notice) {
@@ -272,7 +309,7 @@ impl Connection {
         }
         let sense = port.failure().unwrap_or(super::sense::Sense::FAILED);
         for key in self.tasks.select(|task| task.at == index && matches!(task.state, State::Running(_))) {
-            self.fail(key, super::task::Failure::Sense(sense));
+            self.fail(key, Failure::Sense(sense));
         }
     }
 }

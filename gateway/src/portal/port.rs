@@ -3,6 +3,7 @@
 //! The lane rings the port's doorbell after it has committed answers; the port reaps them and hands each to the inbox
 //! of its connection, which wakes the connection's task once for a batch. A ring found corrupt fails the LUN alone.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ pub struct Port {
     lane: OnceLock<Arc<dyn Doorbell>>,
     /// Sessions that can reach the LUN, those with commands left in the ring included.
     members: Mutex<Vec<Weak<Inbox>>>,
+    /// See [`Port::connect_task_aborted_status`].
+    task_aborted_status: OnceLock<Arc<AtomicBool>>,
     qfull_timeout: Duration,
     /// Why the LUN answers nothing any more.
     failure: OnceLock<Sense>,
@@ -29,6 +32,7 @@ impl Port {
         Arc::new_cyclic(|this| Self {
             producer,
             lane: OnceLock::new(),
+            task_aborted_status: OnceLock::new(),
             members: Mutex::default(),
             qfull_timeout,
             failure: OnceLock::new(),
@@ -40,6 +44,17 @@ impl Port {
     pub fn connect_lane(&self, lane: Arc<dyn Doorbell>) {
         // A second lane for one ring would be a second consumer, which cannot be.
         let _ = self.lane.set(lane);
+    }
+
+    /// Says where the logical unit's TAS bit can be read (SAM-5): whether commands that another nexus has ended are
+    /// answered TASK ABORTED. Without it they are. The first call counts.
+    pub fn connect_task_aborted_status(&self, status: Arc<AtomicBool>) {
+        let _ = self.task_aborted_status.set(status);
+    }
+
+    /// The TAS bit.
+    pub(crate) fn answers_aborted(&self) -> bool {
+        self.task_aborted_status.get().is_none_or(|status| status.load(Ordering::Relaxed))
     }
 
     /// Whether the LUN answers nothing any more: its ring was found corrupt, or its lane has ended.
@@ -76,10 +91,11 @@ impl Port {
         members.push(Arc::downgrade(inbox));
     }
 
-    /// Ends the commands of every other session at this LUN; `hold` waits for those that may change the medium.
-    pub(crate) fn abort_others(self: &Arc<Self>, own: &Arc<Inbox>, hold: &Hold) {
+    /// Ends the commands of every other session at this LUN; `hold` waits for those that may change the medium. `cleared`:
+    /// by CLEAR TASK SET, which is told to those who lose commands without an answer.
+    pub(crate) fn abort_others(self: &Arc<Self>, own: &Arc<Inbox>, hold: &Hold, cleared: bool) {
         for member in self.members().iter().filter(|member| !Arc::ptr_eq(member, own)) {
-            member.post(Event::Abort { port: Arc::clone(self), hold: hold.clone() });
+            member.post(Event::Abort { port: Arc::clone(self), hold: hold.clone(), cleared });
         }
     }
 

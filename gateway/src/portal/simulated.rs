@@ -107,6 +107,7 @@ impl Simulated {
             addresses: Vec::new(),
             luns: BTreeMap::from([(0, port())]),
             absent: port(),
+            well_known: None,
             access: Access::default(),
             parameters: Parameters::default(),
             reactor: reactors().all()[0].clone(),
@@ -130,8 +131,7 @@ impl Simulated {
             local: ([127, 0, 0, 1], 3260).into(),
         };
         let shared = Shared::new(Directory::default(), nexuses, Limits::default());
-        let bank = Some((pool.clone(), Arc::clone(&shared.bank)));
-        let window = Window::new(1, 1, Depth { initial: 32, limit: 64 }, unit, bank);
+        let window = Window::new(1, 1, Depth { initial: 32, limit: 64 }, unit, Some(pool.clone()));
         let now = Instant::now();
         let connection = Connection::new(shared, session, negotiated, window, inbox, luns, now);
         let bytes = Bytes { chunk: chunk.max(2048), room: usize::MAX, ..Bytes::default() };

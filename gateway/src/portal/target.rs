@@ -52,6 +52,8 @@ pub struct Target {
     pub luns: BTreeMap<u16, Arc<Port>>,
     /// Answers for every other number.
     pub absent: Arc<Port>,
+    /// The REPORT LUNS well known logical unit; `None`: there is none.
+    pub well_known: Option<Arc<Port>>,
     /// Who may log in.
     pub access: Access,
     /// What is offered in negotiation, and limits.

@@ -76,6 +76,8 @@ pub(crate) enum Failure {
     Sense(Sense),
     /// TASK SET FULL (28h).
     Full,
+    /// TASK ABORTED (40h): another nexus has ended it.
+    Aborted,
 }
 
 /// One command.

@@ -47,11 +47,7 @@ impl Absent {
                 };
                 Ok(Reply::parameter_data(data, cdb.u16(3).into()))
             }
-            "report_luns" => {
-                let allocation = luns::allocation(cdb)?;
-                let luns = luns::known(&self.nexuses, request.nexus).unwrap_or_default();
-                Ok(Reply::parameter_data(luns::list(cdb, &luns)?, allocation))
-            }
+            "report_luns" => report_luns(&self.nexuses, request),
             "request_sense" => {
                 let sense = sense::LOGICAL_UNIT_NOT_SUPPORTED.encode(cdb.bit(1, 0x01));
                 Ok(Reply::parameter_data(sense.to_vec(), cdb.byte(4).into()))
@@ -64,4 +60,11 @@ impl Absent {
     pub(super) fn nothing_pending(&self) -> Reply {
         refusal(sense::INTERNAL_TARGET_FAILURE, false, Flow::None)
     }
+}
+
+/// REPORT LUNS, at a unit that is none of those in the inventory.
+pub(super) fn report_luns(nexuses: &Arc<Table>, request: &Request<'_>) -> Result<Reply, Sense> {
+    let allocation = luns::allocation(request.cdb)?;
+    let luns = luns::known(nexuses, request.nexus).unwrap_or_default();
+    Ok(Reply::parameter_data(luns::list(request.cdb, &luns)?, allocation))
 }

@@ -14,7 +14,10 @@ use super::opcode::{self, Flow, Opcode, Requires};
 use super::sense::{self, Sense};
 use super::step::{Data, DataIn, Direction, Finished, Io, Reply, Step, status};
 use super::unit::Settings;
-use super::{background, capacity, compare, copy, limits, log, reservation, transfer, verify};
+use super::{
+    alua, background, capacity, compare, copy, limits, log, reservation, space, target_port_groups, transfer,
+    verify,
+};
 use crate::disk::{AtomicWrite, Geometry};
 use crate::{nexus, units};
 
@@ -51,6 +54,8 @@ pub(super) enum Then {
     Or(Box<compare::Or>),
     /// [`capacity`]: GET LBA STATUS.
     LbaStatus(capacity::LbaStatus),
+    /// [`target_port_groups`]: SET TARGET PORT GROUPS.
+    SetTargetPortGroups(target_port_groups::Setting),
     /// [`reservation`]: a command that changes reservations.
     Reservation(Box<reservation::Pending>),
     /// [`background`]: the operation that the command has begun.
@@ -64,6 +69,8 @@ pub(super) enum Then {
     Log(log::Asked),
     /// [`copy`]: blocks on their way from one place to another.
     Copy(Box<copy::Copying>),
+    /// [`copy`]: a token to be made.
+    Populate(copy::Populating),
 }
 
 /// The answer to a command if every result is good.
@@ -158,8 +165,11 @@ pub(super) struct Device {
     pub(super) blocks: u64,
     pub(super) mode: mode::Pages,
     pub(super) gate: Gate,
+    /// Through which target ports it can be used.
+    pub(super) ports: alua::Ports,
     pub(super) reservations: reservation::State,
     pub(super) background: background::State,
+    pub(super) space: space::Watch,
     /// What WRITE BUFFER has put into the data buffer; bytes behind its end are zeros.
     pub(super) buffer: Vec<u8>,
     /// The medium of a removable unit is out.
@@ -168,6 +178,8 @@ pub(super) struct Device {
     pub(super) units: Arc<units::Table>,
     /// What copies have come to.
     pub(super) copies: copy::Records,
+    /// Tokens for the unit's blocks, which a write revokes.
+    pub(super) own_rods: copy::OwnRods,
 }
 
 impl Device {
@@ -182,9 +194,11 @@ impl Device {
             identity,
             blocks: size / u64::from(geometry.block_size.max(1)),
             mode: mode::Pages::defaults(&geometry),
-            gate: Gate::new(Arc::clone(&nexuses)),
+            gate: Gate::new(Arc::clone(&nexuses), settings.lun),
+            ports: alua::Ports::new(Arc::new(alua::Single::new(1))),
             reservations: reservation::State::default(),
             background: background::State::default(),
+            space: space::Watch::default(),
             buffer: Vec::new(),
             geometry,
             settings,
@@ -192,6 +206,7 @@ impl Device {
             ejected: false,
             units: units::Table::new(),
             copies: copy::Records::default(),
+            own_rods: copy::OwnRods::default(),
         }
     }
 
@@ -208,11 +223,13 @@ impl Device {
 
     fn start(&mut self, row: Option<&'static Opcode>, cdb: &[u8], nexus: Nexus, data: &dyn Data) -> Answer {
         gate::attend(self, row, nexus)?;
+        let bytes = cdb;
         let (row, cdb) =
             cdb::parse(row, cdb).map_err(|sense| self.unknown_action(row, cdb).unwrap_or(sense))?;
         if self.reservations.conflicts(row, cdb, nexus, &self.gate) {
             return conflict(row.data);
         }
+        alua::admit(self, row, bytes, nexus)?;
         gate::admit(self, row, nexus)?;
         (row.run)(self, &Request { row, cdb, nexus, data })
     }
@@ -240,11 +257,13 @@ impl Device {
             Then::Compare(compare) => compare.resume(results, data),
             Then::Or(or) => or.resume(results, data),
             Then::LbaStatus(status) => status.resume(self, results),
+            Then::SetTargetPortGroups(setting) => setting.resume(self, results),
             Then::Reservation(pending) => pending.resume(self),
             Then::Background { transfer } => background::resume(self, transfer),
             Then::ExitFailureMode => background::exited(self, results),
             Then::Log(asked) => asked.resume(self, results),
             Then::Copy(copying) => copying.resume(self, results),
+            Then::Populate(populating) => populating.resume(self, results),
         };
         // An operation that has begun meanwhile has the medium for itself.
         let answer = match (answer, self.background.holds_up(self.size())) {
@@ -254,9 +273,17 @@ impl Device {
         self.conclude(flow, answer, data)
     }
 
-    fn conclude(&self, flow: Flow, answer: Answer, data: &dyn Data) -> Step<Continuation> {
+    /// A command was aborted before it could go on.
+    pub(super) fn command_aborted(&mut self, continuation: &Continuation) {
+        if let Then::SetTargetPortGroups(_) = continuation.then {
+            self.ports.setting(None);
+        }
+    }
+
+    fn conclude(&mut self, flow: Flow, answer: Answer, data: &dyn Data) -> Step<Continuation> {
         let reply = match answer {
             Ok(Step::Io { io, exclusive, then }) => {
+                self.revoke_written(&io);
                 return Step::Io { io, exclusive, then: Continuation { flow, then } };
             }
             Ok(Step::Done(reply)) => reply,
@@ -272,12 +299,23 @@ impl Device {
         }
     }
 
+    /// Revokes the tokens for blocks that are about to be written. Every request to the disk passes here first.
+    pub(super) fn revoke_written(&mut self, io: &[Io]) {
+        if self.own_rods.is_empty() {
+            return;
+        }
+        for range in io.iter().filter_map(Io::written) {
+            self.own_rods.written(&range);
+        }
+    }
+
     /// Whether the command exists on this unit.
     pub(super) fn offers(&self, row: &Opcode) -> bool {
         match row.requires {
             Requires::Nothing => true,
             Requires::Thin => self.geometry.provisioning.is_some(),
             Requires::Removable => self.settings.removable,
+            Requires::ExplicitAccess => self.ports.groups.explicit,
             Requires::Atomic => self.atomic_write().is_some(),
         }
     }
@@ -290,6 +328,12 @@ impl Device {
     /// Capacity, bytes.
     pub(super) fn size(&self) -> u64 {
         self.blocks * self.block_size()
+    }
+
+    /// THRESHOLD COUNT of the pool's threshold, where there is one.
+    pub(super) fn threshold(&self) -> Option<u32> {
+        self.geometry.provisioning.as_ref()?;
+        self.space.threshold_count(self.settings.pool_threshold?, self.block_size())
     }
 
     /// What WRITE ATOMIC may ask for: the store's promise, in whole blocks, and no more than one command carries.

@@ -1,9 +1,15 @@
 //! What a command must pass before its handler sees it, and what the unit knows of each nexus.
 //!
-//! Order: unit attention, (CDB), reservation, medium, write protection. A nexus is known from its first command until the nexus table
-//! no longer has it; what is kept for it is bounded: one entry per live nexus, each condition at most once.
+//! Order: unit attention, (CDB), reservation, access state of the port, medium, write protection. A nexus is known from its first
+//! command until the nexus table no longer has it; what is kept for it is bounded: one entry per live nexus, each condition
+//! at most once.
+//!
+//! Unit attention conditions (SAM-5) wait in the order in which they came about. A reset takes the place of what was
+//! pending, and a pending power-on or nexus loss that of a reset, because the initiator starts over in any case. Which of
+//! the three a nexus is greeted with depends on whether its initiator port has been here before. UA_INTLCK_CTRL is zero:
+//! reporting a condition clears it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use ring::Nexus;
@@ -12,27 +18,65 @@ use smallvec::SmallVec;
 use super::device::Device;
 use super::opcode::{Attention, Medium, Opcode};
 use super::sense::{self, Sense};
-use crate::nexus::{Entry, Ports, Table};
+use crate::nexus::{Entry, News, Ports, Table};
 
 /// Per-nexus state of one unit.
 pub(super) struct Gate {
     nexuses: Arc<Table>,
     version: u64,
     known: BTreeMap<Nexus, Known>,
+    /// The unit's number in its targets.
+    lun: u16,
+    /// Nexuses that were known and have ended, oldest first, and what their ports are greeted with when they come again.
+    ended: VecDeque<(Arc<Entry>, Sense)>,
     /// Nexuses have ended since [`Gate::forgot`] was last asked.
     forgot: bool,
 }
+
+/// Ended nexuses that are remembered. One that has been forgotten is greeted as a new one, which SAM-5 allows.
+const ENDED: usize = 256;
 
 #[derive(Default)]
 struct Known {
     /// `None` for [`Nexus::UNKNOWN`].
     entry: Option<Arc<Entry>>,
+    /// `None` for [`Nexus::UNKNOWN`].
+    news: Option<Arc<News>>,
+    /// The changes of its inventory that a condition has been established for.
+    changes: u64,
     /// Unit attention conditions, oldest first.
     attentions: SmallVec<[Sense; 1]>,
     /// Holds the medium in (PREVENT ALLOW MEDIUM REMOVAL).
     prevents_removal: bool,
     /// What it has written into its echo buffer.
     echo: Vec<u8>,
+}
+
+impl Known {
+    /// One that is pending already is not doubled (SAM-5).
+    fn establish(&mut self, condition: Sense) {
+        if !self.attentions.contains(&condition) {
+            self.attentions.push(condition);
+        }
+    }
+
+    /// What the nexus' ports are told when they come again: of the lost nexus, unless they have yet to learn of a reset or
+    /// the power-on, which are more (SAM-5, unit attention condition precedence).
+    fn farewell(&self) -> Sense {
+        let first = self.attentions.first().filter(|condition| condition.asc == sense::POWER_ON_OCCURRED.asc);
+        first.copied().unwrap_or(sense::I_T_NEXUS_LOSS_OCCURRED)
+    }
+
+    fn hear(&mut self, lun: u16) {
+        let Some(news) = &self.news else { return };
+        let (changes, cleared) = (news.changes(), news.take_cleared(lun));
+        if std::mem::replace(&mut self.changes, changes) != changes {
+            self.establish(sense::REPORTED_LUNS_DATA_HAS_CHANGED);
+        }
+        if cleared {
+            self.establish(sense::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR);
+        }
+    }
 }
 
 /// Whom a unit attention condition is established for.
@@ -45,13 +89,21 @@ pub(super) enum Audience {
 }
 
 impl Gate {
-    pub(super) fn new(nexuses: Arc<Table>) -> Self {
-        Self { version: nexuses.version(), nexuses, known: BTreeMap::new(), forgot: false }
+    pub(super) fn new(nexuses: Arc<Table>, lun: u16) -> Self {
+        Self {
+            version: nexuses.version(),
+            nexuses,
+            known: BTreeMap::new(),
+            lun,
+            ended: VecDeque::new(),
+            forgot: false,
+        }
     }
 
-    /// The nexus under which the unit files the sender. One it has not met is greeted with POWER ON OCCURRED; one that
-    /// the table does not have is [`Nexus::UNKNOWN`], which every sender without a name shares, and which is not
-    /// greeted: who writes no nexus (the kernel) reports power-on itself.
+    /// The nexus under which the unit files the sender. One it has not met is greeted with POWER ON OCCURRED, or with I_T
+    /// NEXUS LOSS OCCURRED when its initiator port was here before (RFC 7143, loss of nexus notification); one that the
+    /// table does not have is [`Nexus::UNKNOWN`], which every sender without a name shares, and which is not greeted: who
+    /// writes no nexus (the kernel) reports power-on itself.
     pub(super) fn identify(&mut self, nexus: Nexus) -> Nexus {
         let version = self.nexuses.version();
         if version != self.version {
@@ -61,27 +113,53 @@ impl Gate {
         if self.known.contains_key(&nexus) {
             return nexus;
         }
-        match self.nexuses.get(nexus) {
-            Some(entry) => {
-                let attentions = SmallVec::from_buf([sense::POWER_ON_OCCURRED]);
-                self.known.insert(nexus, Known { entry: Some(entry), attentions, ..Known::default() });
+        match (self.nexuses.get(nexus), self.nexuses.news(nexus)) {
+            (Some(entry), Some(news)) => {
+                let greeting = self.was_here(&entry).unwrap_or(sense::POWER_ON_OCCURRED);
+                // What happened before it came is no news to it.
+                news.take_cleared(self.lun);
+                let known = Known {
+                    entry: Some(entry),
+                    changes: news.changes(),
+                    news: Some(news),
+                    attentions: SmallVec::from_buf([greeting]),
+                    ..Known::default()
+                };
+                self.known.insert(nexus, known);
                 nexus
             }
-            None => {
+            _ => {
                 self.known.entry(Nexus::UNKNOWN).or_default();
                 Nexus::UNKNOWN
             }
         }
     }
 
-    /// Forgets the nexuses that have ended and looks the others' views up again.
+    /// What a nexus is greeted with if another one has, or had, the same ports. A session that has been replaced may live
+    /// on for as long as the disk has one of its commands.
+    fn was_here(&mut self, entry: &Entry) -> Option<Sense> {
+        if let Some(index) = self.ended.iter().position(|(ended, _)| ended.ports == entry.ports) {
+            return self.ended.remove(index).map(|(_, greeting)| greeting);
+        }
+        let same = |known: &&Known| known.entry.as_ref().is_some_and(|known| known.ports == entry.ports);
+        self.known.values().find(same).map(Known::farewell)
+    }
+
+    /// Forgets the nexuses that have ended, looks the others' views up again, and hears their news.
     fn refresh(&mut self) {
-        let table = &self.nexuses;
         self.forgot = true;
-        self.known.retain(|nexus, known| {
-            known.entry = table.get(*nexus);
+        let Self { nexuses, known, ended, lun, .. } = self;
+        known.retain(|nexus, known| {
+            let entry = nexuses.get(*nexus);
+            match (&entry, &known.entry) {
+                (Some(_), _) => known.hear(*lun),
+                (None, Some(gone)) => ended.push_back((Arc::clone(gone), known.farewell())),
+                (None, None) => {}
+            }
+            known.entry = entry;
             known.entry.is_some() || *nexus == Nexus::UNKNOWN
         });
+        ended.drain(..ended.len().saturating_sub(ENDED));
     }
 
     /// Whether nexuses may have ended since this was last asked.
@@ -114,19 +192,16 @@ impl Gate {
         if self.identify(nexus) != nexus {
             return;
         }
-        if let Some(known) = self.known.get_mut(&nexus)
-            && !known.attentions.contains(&condition)
-        {
-            known.attentions.push(condition);
+        if let Some(known) = self.known.get_mut(&nexus) {
+            known.establish(condition);
         }
     }
 
-    /// Establishes a unit attention condition. One that is pending already is not doubled (SAM-5).
+    /// Establishes a unit attention condition.
     pub(super) fn establish(&mut self, condition: Sense, audience: Audience) {
         for (nexus, known) in &mut self.known {
-            let spared = audience == Audience::Others(*nexus);
-            if !spared && !known.attentions.contains(&condition) {
-                known.attentions.push(condition);
+            if audience != Audience::Others(*nexus) {
+                known.establish(condition);
             }
         }
     }
@@ -141,12 +216,26 @@ impl Gate {
             }
             known.prevents_removal = false;
         }
+        for (_, greeting) in &mut self.ended {
+            if *greeting != sense::POWER_ON_OCCURRED {
+                *greeting = condition;
+            }
+        }
     }
 
     /// Takes the oldest pending condition.
     pub(super) fn take_attention(&mut self, nexus: Nexus) -> Option<Sense> {
-        let attentions = &mut self.known.get_mut(&nexus)?.attentions;
-        if attentions.is_empty() { None } else { Some(attentions.remove(0)) }
+        let known = self.known.get_mut(&nexus)?;
+        while !known.attentions.is_empty() {
+            let condition = known.attentions.remove(0);
+            // SPC-4, REPORT LUNS: asked at any unit, it clears this condition at all of them.
+            let stale = condition == sense::REPORTED_LUNS_DATA_HAS_CHANGED
+                && known.news.as_ref().is_some_and(|news| !news.inventory_is_unknown());
+            if !stale {
+                return Some(condition);
+            }
+        }
+        None
     }
 
     /// Whether the initiator's view has this LUN read-only.

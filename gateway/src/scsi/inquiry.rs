@@ -1,5 +1,6 @@
 //! INQUIRY (SPC-4): the standard data; the vital product data pages are in [`vpd`].
 
+use super::alua;
 use super::cdb::{Cdb, Request};
 use super::device::{Answer, Device, parameter_data};
 use super::identity::{Identity, fill_ascii};
@@ -9,12 +10,19 @@ use super::vpd;
 /// INQUIRY.
 pub(super) fn inquiry(device: &mut Device, request: &Request<'_>) -> Answer {
     let allocation = request.cdb.u16(3).into();
-    match requested(request.cdb)? {
-        Some(page) => parameter_data(vpd::page(device, request.nexus, page)?, allocation),
+    let mut data = match requested(request.cdb)? {
+        Some(page) => vpd::page(device, request.nexus, page)?,
         None => {
-            parameter_data(standard(DIRECT_ACCESS, device.settings.removable, &device.identity), allocation)
+            let mut data = standard(DIRECT_ACCESS, device.settings.removable, &device.identity);
+            data[5] |= device.ports.tpgs();
+            data
         }
+    };
+    // SPC-4, unavailable state: the peripheral qualifier is 001b.
+    if alua::state(device, request.nexus) == alua::State::Unavailable {
+        data[0] |= 0x20;
     }
+    parameter_data(data, allocation)
 }
 
 /// Which vital product data page is asked for, or `None` for the standard data.

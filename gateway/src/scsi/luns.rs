@@ -1,4 +1,4 @@
-//! REPORT LUNS (SPC-4): the inventory of the initiator that asks.
+//! REPORT LUNS (SPC-4): the inventory of the initiator that asks, and the well known logical unit of that name.
 
 use std::sync::Arc;
 
@@ -17,8 +17,9 @@ pub(super) fn report_luns(device: &mut Device, request: &Request<'_>) -> Answer 
     parameter_data(list(request.cdb, &luns)?, allocation)
 }
 
-/// The inventory that the nexus table has.
+/// The inventory that the nexus table has; from now on the initiator knows it.
 pub(super) fn known(nexuses: &Arc<Table>, nexus: Nexus) -> Option<Vec<u16>> {
+    nexuses.news(nexus)?.tell_inventory();
     nexuses.get(nexus).map(|entry| entry.view.luns.clone())
 }
 
@@ -30,20 +31,25 @@ pub(super) fn allocation(cdb: Cdb<'_>) -> Result<usize, Sense> {
     }
 }
 
-/// The parameter data: all of `luns`, or none where the CDB asks for well known logical units only.
+/// REPORT LUNS well known logical unit (SAM-5, well known logical unit addressing).
+const WELL_KNOWN: u16 = 0xC101;
+
+/// The parameter data (SPC-4, SELECT REPORT field): the logical units, the well known ones, or all of them.
 pub(super) fn list(cdb: Cdb<'_>, luns: &[u16]) -> Result<Vec<u8>, Sense> {
-    let luns = match cdb.byte(2) {
-        0x00 | 0x02 => luns,
-        0x01 => &[],
+    let (luns, well_known): (&[u16], &[u16]) = match cdb.byte(2) {
+        0x00 => (luns, &[]),
+        0x01 => (&[], &[WELL_KNOWN]),
+        0x02 => (luns, &[WELL_KNOWN]),
         _ => return Err(sense::INVALID_FIELD_IN_CDB.at_cdb_byte(2)),
     };
-    let mut data = ((luns.len() * 8) as u32).to_be_bytes().to_vec();
-    data.extend_from_slice(&[0; 4]);
-    for lun in luns {
-        let mut address = [0; 8];
-        address[..2].copy_from_slice(&single_level(*lun).to_be_bytes());
-        data.extend_from_slice(&address);
+    let first_levels = luns.iter().map(|lun| single_level(*lun)).chain(well_known.iter().copied());
+    let mut data = vec![0; 8];
+    for first_level in first_levels {
+        data.extend_from_slice(&first_level.to_be_bytes());
+        data.extend_from_slice(&[0; 6]);
     }
+    let length = (data.len() - 8) as u32;
+    data[..4].copy_from_slice(&length.to_be_bytes());
     Ok(data)
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!  Unit::execute(cdb, nexus, data)
 //!    opcode   find()    one row of one table: usage map, medium, data, attention, reservation, handler
-//!    gate     admit()   unit attention → CDB → reservation → medium → write protection
+//!    gate     admit()   unit attention → CDB → reservation → access state of the port → medium → write protection
 //!    transfer, verify, compare, provision, capacity, inquiry, mode, …   the row's handler
 //!  → Step::Done(Reply)                        answered
 //!  → Step::Io { io, exclusive, then }         the lane carries the requests out …
@@ -21,6 +21,7 @@
 //! * every CHECK CONDITION has sense data; errors of the store become sense data in `fault`, and nowhere else.
 
 mod absent;
+pub mod alua;
 mod background;
 mod buffer;
 mod capacity;
@@ -41,17 +42,21 @@ pub mod opcode;
 mod provision;
 mod reservation;
 pub mod sense;
+mod space;
 mod step;
 mod supported;
+mod target_port_groups;
 mod transfer;
 mod unit;
 mod verify;
 mod vpd;
+mod well_known;
 
 #[cfg(test)]
 mod tests;
 
 pub use background::Background;
+pub use copy::Rods;
 pub use device::Continuation;
 pub use identity::Identity;
 pub use reservation::Unreadable;

@@ -19,6 +19,10 @@ struct Fields {
     descriptor_sense: bool,
     /// SWP.
     software_write_protect: bool,
+    /// THRESHOLD COUNT, which the operator decides; without one the page is not there.
+    threshold: Option<u32>,
+    /// TAS.
+    task_aborted_status: bool,
 }
 
 /// Mode parameters of a unit.
@@ -33,7 +37,13 @@ pub(super) struct Pages {
 impl Pages {
     pub(super) fn defaults(geometry: &Geometry) -> Self {
         let cache = geometry.volatile_cache;
-        let defaults = Fields { write_cache: cache, descriptor_sense: false, software_write_protect: false };
+        let defaults = Fields {
+            write_cache: cache,
+            descriptor_sense: false,
+            software_write_protect: false,
+            threshold: None,
+            task_aborted_status: true,
+        };
         Self { current: defaults, defaults, cache }
     }
 
@@ -47,17 +57,27 @@ impl Pages {
         self.current.descriptor_sense
     }
 
+    /// TAS.
+    pub(super) fn task_aborted_status(&self) -> bool {
+        self.current.task_aborted_status
+    }
+
     /// SWP.
     pub(super) fn software_write_protect(&self) -> bool {
         self.current.software_write_protect
     }
 
-    fn render(&self, page: &Page, control: PageControl) -> Vec<u8> {
-        let all =
-            |on| Fields { write_cache: on && self.cache, descriptor_sense: on, software_write_protect: on };
+    fn render(&self, page: &Page, control: PageControl, threshold: Option<u32>) -> Vec<u8> {
+        let all = |on| Fields {
+            write_cache: on && self.cache,
+            descriptor_sense: on,
+            software_write_protect: on,
+            threshold,
+            task_aborted_status: on,
+        };
         match control {
-            PageControl::Current => page.render(self.current),
-            PageControl::Default => page.render(self.defaults),
+            PageControl::Current => page.render(Fields { threshold, ..self.current }),
+            PageControl::Default => page.render(Fields { threshold, ..self.defaults }),
             PageControl::Changeable => {
                 let (mut off, on) = (page.render(all(false)), page.render(all(true)));
                 let header = page.header_len();
@@ -89,8 +109,14 @@ struct Page {
 }
 
 /// Ascending by code and subpage, as 3Fh returns them.
-const PAGES: [Page; 5] =
-    [READ_WRITE_ERROR_RECOVERY, CACHING, CONTROL, CONTROL_EXTENSION, INFORMATIONAL_EXCEPTIONS];
+const PAGES: [Page; 6] = [
+    READ_WRITE_ERROR_RECOVERY,
+    CACHING,
+    CONTROL,
+    CONTROL_EXTENSION,
+    INFORMATIONAL_EXCEPTIONS,
+    LOGICAL_BLOCK_PROVISIONING,
+];
 
 /// Read-Write Error Recovery (SBC-3): AWRE and ARRE, reallocation is the store's business.
 const READ_WRITE_ERROR_RECOVERY: Page =
@@ -106,7 +132,9 @@ const CACHING: Page = Page {
 };
 
 /// Control (SPC-4). GLTSD: nothing is logged that could be saved. QUEUE ALGORITHM MODIFIER 1: tasks run in any order.
-/// TAS 0: a task that another nexus has aborted is not answered (SAM-5). BUSY TIMEOUT PERIOD: unlimited.
+/// TAS 1, unless an initiator wants otherwise: a task that another nexus has aborted is answered TASK ABORTED (SAM-5), as
+/// hosts know it from the kernel's target. Without that answer they would wait for their timeout, and find out by an abort
+/// of their own. BUSY TIMEOUT PERIOD: unlimited.
 const CONTROL: Page = Page {
     code: 0x0A,
     subpage: 0,
@@ -115,11 +143,13 @@ const CONTROL: Page = Page {
         page[2] = u8::from(fields.descriptor_sense) << 2 | 0x02;
         page[3] = 0x10;
         page[4] = u8::from(fields.software_write_protect) << 3;
+        page[5] = u8::from(fields.task_aborted_status) << 6;
         page[8..10].fill(0xFF);
     },
     take: |page, fields| {
         fields.descriptor_sense = page[2] & 0x04 != 0;
         fields.software_write_protect = page[4] & 0x08 != 0;
+        fields.task_aborted_status = page[5] & 0x40 != 0;
     },
 };
 
@@ -129,6 +159,25 @@ const CONTROL_EXTENSION: Page = Page { code: 0x0A, subpage: 1, len: 32, fill: |_
 /// Informational Exceptions Control (SPC-4): DEXCPT, exceptions are not predicted.
 const INFORMATIONAL_EXCEPTIONS: Page =
     Page { code: 0x1C, subpage: 0, len: 12, fill: |_, page| page[2] = 0x08, take: |_, _| {} };
+
+/// Logical Block Provisioning (SBC-3): one threshold, ENABLED, armed when what is available decreases to it (THRESHOLD
+/// RESOURCE 01h). SITUA zero: every nexus is told.
+const LOGICAL_BLOCK_PROVISIONING: Page = Page {
+    code: 0x1C,
+    subpage: 2,
+    len: 24,
+    fill: |fields, page| {
+        page[16..18].copy_from_slice(&[0x80, 0x01]);
+        page[20..24].copy_from_slice(&fields.threshold.unwrap_or(0).to_be_bytes());
+    },
+    take: |_, _| {},
+};
+
+/// The pages of a unit with, or without, a threshold.
+fn pages(threshold: Option<u32>) -> impl Iterator<Item = &'static Page> {
+    let without = (LOGICAL_BLOCK_PROVISIONING.code, LOGICAL_BLOCK_PROVISIONING.subpage);
+    PAGES.iter().filter(move |page| threshold.is_some() || (page.code, page.subpage) != without)
+}
 
 /// SPF in a page's first byte: a subpage code and a long length follow.
 const SPF: u8 = 0x40;
@@ -174,8 +223,9 @@ pub(super) fn sense(device: &mut Device, request: &Request<'_>) -> Answer {
     if code == ALL && !matches!(subpage, 0 | ALL_SUBPAGES) {
         return Err(sense::INVALID_FIELD_IN_CDB.at_cdb_byte(3));
     }
-    let pages = PAGES.iter().filter(|page| page.answers(code, subpage));
-    let pages: Vec<u8> = pages.flat_map(|page| device.mode.render(page, control)).collect();
+    let threshold = device.threshold();
+    let pages = pages(threshold).filter(|page| page.answers(code, subpage));
+    let pages: Vec<u8> = pages.flat_map(|page| device.mode.render(page, control, threshold)).collect();
     if pages.is_empty() {
         return Err(sense::INVALID_FIELD_IN_CDB.at_cdb_byte(2));
     }
@@ -217,7 +267,7 @@ fn long_block_descriptor(device: &Device) -> Vec<u8> {
 }
 
 /// The longest parameter list that is looked at: header, long block descriptor, every page twice.
-const LIST: usize = 8 + 16 + 2 * (12 + 20 + 12 + 32 + 12);
+const LIST: usize = 8 + 16 + 2 * (12 + 20 + 12 + 32 + 12 + 24);
 
 /// MODE SELECT(6), (10): every page is checked before any is put in force.
 pub(super) fn select(device: &mut Device, request: &Request<'_>) -> Answer {
@@ -235,7 +285,7 @@ pub(super) fn select(device: &mut Device, request: &Request<'_>) -> Answer {
     if list.len() < claimed {
         return Err(sense::PARAMETER_LIST_LENGTH_ERROR);
     }
-    let mut fields = device.mode.current;
+    let mut fields = Fields { threshold: device.threshold(), ..device.mode.current };
     let mut pages = skip_block_descriptors(device, &list, long)?;
     // PF zero: vendor-specific pages follow, of which there are none.
     if !cdb.bit(1, 0x10) && !pages.is_empty() {
@@ -248,6 +298,7 @@ pub(super) fn select(device: &mut Device, request: &Request<'_>) -> Answer {
     if fields.write_cache && !device.mode.cache {
         return Err(sense::INVALID_FIELD_IN_PARAMETER_LIST);
     }
+    fields.threshold = None;
     if fields != device.mode.current {
         device.mode.current = fields;
         device.gate.establish(sense::MODE_PARAMETERS_CHANGED, Audience::Others(request.nexus));
@@ -286,7 +337,9 @@ fn take_page<'a>(pages: &'a [u8], at: usize, fields: &mut Fields) -> Result<&'a 
     let wrong = |byte: usize| Err(sense::INVALID_FIELD_IN_PARAMETER_LIST.at_list_byte((at + byte) as u16));
     let subpage =
         if pages[0] & SPF == 0 { 0 } else { *pages.get(1).ok_or(sense::PARAMETER_LIST_LENGTH_ERROR)? };
-    let Some(page) = PAGES.iter().find(|page| page.code == pages[0] & 0x3F && page.subpage == subpage) else {
+    let Some(page) =
+        self::pages(fields.threshold).find(|page| page.code == pages[0] & 0x3F && page.subpage == subpage)
+    else {
         return wrong(0);
     };
     let (bytes, rest) = pages.split_at_checked(page.len).ok_or(sense::PARAMETER_LIST_LENGTH_ERROR)?;

@@ -178,10 +178,14 @@ senses! {
     NO_SENSE = NO_SENSE 0x00 0x00, "Nothing to report.";
 
     BECOMING_READY = NOT_READY 0x04 0x01, "The store is not open yet, or closing.";
+    MANUAL_INTERVENTION_REQUIRED = NOT_READY 0x04 0x03, "The LUN has failed by a bug of the gateway.";
+    ASYMMETRIC_ACCESS_STATE_TRANSITION = NOT_READY 0x04 0x0A, "The unit is moving between gateways.";
     FORMAT_IN_PROGRESS = NOT_READY 0x04 0x04, "FORMAT UNIT is at work.";
     SELF_TEST_IN_PROGRESS = NOT_READY 0x04 0x09, "A self-test is at work.";
     SANITIZE_IN_PROGRESS = NOT_READY 0x04 0x1B, "SANITIZE is at work.";
     TARGET_PORT_IN_STANDBY_STATE = NOT_READY 0x04 0x0B, "This gateway cannot serve the unit; another path may.";
+    TARGET_PORT_IN_UNAVAILABLE_STATE = NOT_READY 0x04 0x0C, "This gateway cannot serve the unit at all; another path may.";
+    LOGICAL_UNIT_OFFLINE = NOT_READY 0x04 0x12, "The target port has been taken offline.";
     MEDIUM_NOT_PRESENT = NOT_READY 0x3A 0x00, "Ejected.";
 
     WRITE_ERROR = MEDIUM_ERROR 0x0C 0x00, "The store failed a write.";
@@ -190,6 +194,7 @@ senses! {
     SANITIZE_COMMAND_FAILED = MEDIUM_ERROR 0x31 0x03, "SANITIZE did not reach the end.";
     LOGICAL_UNIT_FAILED_SELF_TEST = HARDWARE_ERROR 0x3E 0x03, "The store failed the self-test.";
     INTERNAL_TARGET_FAILURE = HARDWARE_ERROR 0x44 0x00, "The gateway broke its own rules.";
+    SET_TARGET_PORT_GROUPS_COMMAND_FAILED = HARDWARE_ERROR 0x67 0x0A, "The access states could not be changed.";
 
     OPERATION_IN_PROGRESS = ILLEGAL_REQUEST 0x00 0x16, "A copy with this list identifier is still going on.";
     INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT = ILLEGAL_REQUEST 0x0E 0x03,
@@ -197,6 +202,15 @@ senses! {
     PARAMETER_LIST_LENGTH_ERROR = ILLEGAL_REQUEST 0x1A 0x00, "The parameter list ends too early.";
     INVALID_COMMAND_OPERATION_CODE = ILLEGAL_REQUEST 0x20 0x00, "No such command.";
     LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE = ILLEGAL_REQUEST 0x21 0x00, "Beyond the last block.";
+    TOKEN_CAUSE_NOT_REPORTABLE = ILLEGAL_REQUEST 0x23 0x00, "Invalid token operation: the token cannot be used like this.";
+    UNSUPPORTED_TOKEN_TYPE = ILLEGAL_REQUEST 0x23 0x01, "Invalid token operation: no such type of ROD here.";
+    REMOTE_TOKEN_USAGE_NOT_SUPPORTED = ILLEGAL_REQUEST 0x23 0x02,
+        "Invalid token operation: its data is where the initiator does not reach.";
+    TOKEN_UNKNOWN = ILLEGAL_REQUEST 0x23 0x04, "Invalid token operation: never made, given up or deleted.";
+    TOKEN_CORRUPT = ILLEGAL_REQUEST 0x23 0x05, "Invalid token operation: not the token that was made.";
+    TOKEN_REVOKED = ILLEGAL_REQUEST 0x23 0x06, "Invalid token operation: the data has been written since.";
+    TOKEN_EXPIRED = ILLEGAL_REQUEST 0x23 0x07, "Invalid token operation: not used for its inactivity timeout.";
+    INVALID_TOKEN_LENGTH = ILLEGAL_REQUEST 0x23 0x0A, "Invalid token operation: tokens have 512 bytes.";
     INVALID_FIELD_IN_CDB = ILLEGAL_REQUEST 0x24 0x00, "A field of the CDB is wrong.";
     LOGICAL_UNIT_NOT_SUPPORTED = ILLEGAL_REQUEST 0x25 0x00, "No such logical unit.";
     INVALID_FIELD_IN_PARAMETER_LIST = ILLEGAL_REQUEST 0x26 0x00, "A field of the parameter list is wrong.";
@@ -216,17 +230,23 @@ senses! {
     POWER_ON_OCCURRED = UNIT_ATTENTION 0x29 0x00, "Power on, reset or bus device reset: new to this nexus.";
     SCSI_BUS_RESET_OCCURRED = UNIT_ATTENTION 0x29 0x02, "The target was reset.";
     BUS_DEVICE_RESET_FUNCTION_OCCURRED = UNIT_ATTENTION 0x29 0x03, "The logical unit was reset.";
+    I_T_NEXUS_LOSS_OCCURRED = UNIT_ATTENTION 0x29 0x07, "The initiator port has logged in again.";
     MODE_PARAMETERS_CHANGED = UNIT_ATTENTION 0x2A 0x01, "Another nexus has changed mode parameters.";
     RESERVATIONS_PREEMPTED = UNIT_ATTENTION 0x2A 0x03, "Another nexus has cleared reservation and registrations.";
     RESERVATIONS_RELEASED = UNIT_ATTENTION 0x2A 0x04, "The reservation has ended or changed.";
     REGISTRATIONS_PREEMPTED = UNIT_ATTENTION 0x2A 0x05, "Another nexus has taken the registration away.";
+    ASYMMETRIC_ACCESS_STATE_CHANGED = UNIT_ATTENTION 0x2A 0x06, "A path has become better or worse.";
     CAPACITY_DATA_HAS_CHANGED = UNIT_ATTENTION 0x2A 0x09, "The disk was resized.";
+    COMMANDS_CLEARED_BY_ANOTHER_INITIATOR = UNIT_ATTENTION 0x2F 0x00, "Commands were ended, and not answered (TAS is zero).";
+    INQUIRY_DATA_HAS_CHANGED = UNIT_ATTENTION 0x3F 0x03, "What INQUIRY says is no longer so.";
+    REPORTED_LUNS_DATA_HAS_CHANGED = UNIT_ATTENTION 0x3F 0x0E, "The initiator has more, fewer or other LUNs.";
 
     THIN_PROVISIONING_SOFT_THRESHOLD_REACHED = UNIT_ATTENTION 0x38 0x07, "The pool is fuller than its operator wants.";
 
     WRITE_PROTECTED = DATA_PROTECT 0x27 0x00, "The unit may not be written.";
     SPACE_ALLOCATION_FAILED_WRITE_PROTECT = DATA_PROTECT 0x27 0x07, "The pool is full, or a quota is used up.";
 
+    COPY_ABORTED = COPY_ABORTED 0x00 0x00, "The initiator has ended the copy.";
     THIRD_PARTY_DEVICE_FAILURE = COPY_ABORTED 0x0D 0x01, "The source or the destination failed or refused.";
     COPY_TARGET_DEVICE_NOT_REACHABLE = COPY_ABORTED 0x0D 0x02, "No unit of this name for this initiator.";
     INCORRECT_COPY_TARGET_DEVICE_TYPE = COPY_ABORTED 0x0D 0x03, "Source and destination are block devices.";

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use ring::Nexus;
 use smallvec::SmallVec;
 
+use super::alua;
 use super::opcode::Flow;
 use crate::{disk, units};
 
@@ -160,6 +161,11 @@ pub enum Io {
         from: Memory,
         fua: bool,
     },
+    WriteAtomic {
+        offset: u64,
+        from: Memory,
+        fua: bool,
+    },
     WriteSame {
         offset: u64,
         len: u64,
@@ -187,6 +193,8 @@ pub enum Io {
         len: u64,
         limit: usize,
     },
+    /// Not the disk's: for the [`alua::Source`] of the unit.
+    SetTargetPortGroups(Box<[alua::Wish]>),
     /// Not the disk's: the lane stores the unit's reservations.
     SaveReservations(Box<SaveReservations>),
     /// Not the disk's: the lane ends other commands, or waits for them.
@@ -197,6 +205,41 @@ pub enum Io {
     Background,
     /// For another LUN, at whose door the lane leaves it.
     Visit(Box<Away>),
+}
+
+impl Io {
+    /// The bytes of the unit's own disk that it is about; `None` where it is about none, or none in particular.
+    pub fn range(&self) -> Option<Range<u64>> {
+        let length = |memory: &Memory| match memory {
+            Memory::Command { len, .. } => *len as u64,
+            Memory::Owned(bytes) => bytes.len() as u64,
+        };
+        let (offset, len) = match self {
+            Self::Read { offset, into } => (*offset, length(into)),
+            Self::Write { offset, from, .. } | Self::WriteAtomic { offset, from, .. } => {
+                (*offset, length(from))
+            }
+            Self::WriteSame { offset, len, .. }
+            | Self::WriteZeroes { offset, len, .. }
+            | Self::Discard { offset, len } => (*offset, *len),
+            Self::CompareAndWrite { offset, compare, .. } => (*offset, compare.len() as u64),
+            Self::Flush
+            | Self::Allocation { .. }
+            | Self::Usage
+            | Self::Note(_)
+            | Self::Background
+            | Self::SaveReservations(_)
+            | Self::EndCommands(_)
+            | Self::SetTargetPortGroups(_)
+            | Self::Visit(_) => return None,
+        };
+        Some(offset..offset.saturating_add(len))
+    }
+
+    /// The part of [`Io::range`] that it changes.
+    pub fn written(&self) -> Option<Range<u64>> {
+        if matches!(self, Self::Read { .. }) { None } else { self.range() }
+    }
 }
 
 /// The unit's reservations, to be stored in the place of an earlier state.

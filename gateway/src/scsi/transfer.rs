@@ -97,7 +97,7 @@ pub(super) fn write_atomic(device: &mut Device, request: &Request<'_>) -> Answer
     }
     let fua = cdb.bit(1, FUA) || device.write_through();
     let from = Memory::Command { offset: 0, len };
-    let io = smallvec![Io::Write { offset: extent.offset, from, fua }];
+    let io = smallvec![Io::WriteAtomic { offset: extent.offset, from, fua }];
     let exclusive = Some(extent.offset..extent.offset + extent.len);
     Ok(Step::Io { io, exclusive, then: Then::Settle(Settle::write(None)) })
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ring::Nexus;
 
 use super::absent::Absent;
+use super::alua;
 use super::background::{self, Background};
 use super::copy;
 use super::device::{Continuation, Device};
@@ -12,8 +13,10 @@ use super::gate::Audience;
 use super::identity::Identity;
 use super::mode;
 use super::reservation::{self, Unreadable};
-use super::sense;
+use super::sense::{self, Sense};
+use super::space;
 use super::step::{Data, Finished, Io, Step};
+use super::well_known::WellKnown;
 use crate::disk::Geometry;
 use crate::{disk, nexus, units};
 
@@ -26,6 +29,8 @@ pub struct Settings {
     pub removable: bool,
     /// Nobody may write.
     pub write_protected: bool,
+    /// Percent of the store's pool in use from which every nexus is told (38/07), once each time it is reached.
+    pub pool_threshold: Option<u8>,
 }
 
 /// What reset a unit.
@@ -37,6 +42,16 @@ pub enum Reset {
     Target,
 }
 
+impl Reset {
+    /// What every nexus is told.
+    pub(super) fn condition(self) -> Sense {
+        match self {
+            Self::LogicalUnit => sense::BUS_DEVICE_RESET_FUNCTION_OCCURRED,
+            Self::Target => sense::SCSI_BUS_RESET_OCCURRED,
+        }
+    }
+}
+
 /// The device server of one LUN: state and no locks, a lane owns it.
 pub struct Unit {
     server: Server,
@@ -45,6 +60,7 @@ pub struct Unit {
 enum Server {
     Present(Box<Device>),
     Absent(Absent),
+    WellKnown(Box<WellKnown>),
 }
 
 impl Unit {
@@ -60,6 +76,16 @@ impl Unit {
         Self { server: Server::Present(Box::new(device)) }
     }
 
+    /// With somebody else to say through which target ports it can be used. Without, it is a gateway on its own with
+    /// the portal group tag 1.
+    #[must_use]
+    pub fn reached_through(mut self, source: Arc<dyn alua::Source>) -> Self {
+        if let Server::Present(device) = &mut self.server {
+            device.ports = alua::Ports::new(source);
+        }
+        self
+    }
+
     /// Lets copies reach the other units of `units`, and share their memory.
     pub fn joined(mut self, units: Arc<units::Table>) -> Self {
         if let Server::Present(device) = &mut self.server {
@@ -68,10 +94,45 @@ impl Unit {
         self
     }
 
+    /// Who says through which target ports it can be used; `None` for a unit that is not there.
+    pub fn source(&self) -> Option<Arc<dyn alua::Source>> {
+        match &self.server {
+            Server::Present(device) => Some(device.ports.source()),
+            Server::Absent(_) | Server::WellKnown(_) => None,
+        }
+    }
+
+    /// [`Unit::source`] has something new to say.
+    pub fn access_changed(&mut self) {
+        if let Server::Present(device) = &mut self.server {
+            alua::refresh(device);
+        }
+    }
+
+    /// Whether a command that another nexus has ended is answered TASK ABORTED (SPC-4, control mode page, TAS).
+    pub fn task_aborted_status(&self) -> bool {
+        match &self.server {
+            Server::Present(device) => device.mode.task_aborted_status(),
+            Server::Absent(_) | Server::WellKnown(_) => true,
+        }
+    }
+
+    /// A command has ended without [`Unit::resume`].
+    pub fn command_aborted(&mut self, then: &Continuation) {
+        if let Server::Present(device) = &mut self.server {
+            device.command_aborted(then);
+        }
+    }
+
     /// Answers for LUNs that do not exist (SAM-5, incorrect logical unit selection): REPORT LUNS, INQUIRY and REQUEST
     /// SENSE; all else is LOGICAL UNIT NOT SUPPORTED.
     pub fn absent(nexuses: Arc<nexus::Table>) -> Self {
         Self { server: Server::Absent(Absent::new(nexuses)) }
+    }
+
+    /// The REPORT LUNS well known logical unit of a target.
+    pub fn well_known(nexuses: Arc<nexus::Table>) -> Self {
+        Self { server: Server::WellKnown(Box::new(WellKnown::new(nexuses))) }
     }
 
     /// Takes up the reservations that were stored under `number`, as a power on leaves them (SPC-4). Before the first
@@ -87,7 +148,7 @@ impl Unit {
     pub fn reservations_changed(&mut self, number: u64, state: &[u8]) -> Result<(), Unreadable> {
         match &mut self.server {
             Server::Present(device) => reservation::adopt(device, number, state),
-            Server::Absent(_) => Ok(()),
+            Server::Absent(_) | Server::WellKnown(_) => Ok(()),
         }
     }
 
@@ -96,6 +157,7 @@ impl Unit {
         match &mut self.server {
             Server::Present(device) => device.execute(cdb, nexus, data),
             Server::Absent(absent) => Step::Done(absent.execute(cdb, nexus, data)),
+            Server::WellKnown(unit) => Step::Done(unit.execute(cdb, nexus, data)),
         }
     }
 
@@ -109,6 +171,7 @@ impl Unit {
         match &mut self.server {
             Server::Present(device) => device.resume(then, results, data),
             Server::Absent(absent) => Step::Done(absent.nothing_pending()),
+            Server::WellKnown(unit) => Step::Done(unit.nothing_pending()),
         }
     }
 
@@ -116,8 +179,12 @@ impl Unit {
     /// [`units`].
     pub fn visit(&mut self, nexus: Nexus, call: units::Call) -> Result<Io, (disk::Error, Vec<u8>)> {
         match &mut self.server {
-            Server::Present(device) => copy::admit(device, nexus, call),
-            Server::Absent(_) => Err((disk::Error::NotReady, call.into_buffer())),
+            Server::Present(device) => {
+                let io = copy::admit(device, nexus, call)?;
+                device.revoke_written(std::slice::from_ref(&io));
+                Ok(io)
+            }
+            Server::Absent(_) | Server::WellKnown(_) => Err((disk::Error::NotReady, call.into_buffer())),
         }
     }
 
@@ -126,6 +193,7 @@ impl Unit {
         if let Server::Present(device) = &mut self.server {
             let blocks = size / device.block_size();
             if blocks != device.blocks {
+                device.own_rods.revoke_all();
                 device.blocks = blocks;
                 device.gate.establish(sense::CAPACITY_DATA_HAS_CHANGED, Audience::Everyone);
             }
@@ -135,15 +203,16 @@ impl Unit {
     /// Undoes what initiators have set (mode pages, medium removal, RESERVE; not persistent reservations), and tells every nexus. Commands in flight are the
     /// lane's business.
     pub fn reset(&mut self, why: Reset) {
-        if let Server::Present(device) = &mut self.server {
-            device.mode = mode::Pages::defaults(&device.geometry);
-            device.reservations.reset();
-            device.background.abort_test(sense::BUS_DEVICE_RESET_FUNCTION_OCCURRED);
-            device.copies.clear();
-            device.gate.reset(match why {
-                Reset::LogicalUnit => sense::BUS_DEVICE_RESET_FUNCTION_OCCURRED,
-                Reset::Target => sense::SCSI_BUS_RESET_OCCURRED,
-            });
+        match &mut self.server {
+            Server::Present(device) => {
+                device.mode = mode::Pages::defaults(&device.geometry);
+                device.reservations.reset();
+                device.background.abort_test(sense::BUS_DEVICE_RESET_FUNCTION_OCCURRED);
+                device.copies.clear();
+                device.gate.reset(why.condition());
+            }
+            Server::WellKnown(unit) => unit.reset(why),
+            Server::Absent(_) => {}
         }
     }
 
@@ -151,20 +220,41 @@ impl Unit {
     pub fn go_on(&mut self) -> Option<Background> {
         let Server::Present(device) = &mut self.server else { return None };
         let (size, block) = (device.size(), device.block_size());
-        device.background.next(size, block, device.geometry.provisioning.is_some())
+        if device.space.is_out() {
+            return None;
+        }
+        let asks = device.space.ask();
+        let next =
+            asks.or_else(|| device.background.next(size, block, device.geometry.provisioning.is_some()))?;
+        device.revoke_written(&next.io);
+        Some(next)
     }
 
     /// The requests of [`Unit::go_on`] have ended.
     pub fn finished(&mut self, results: &[Finished]) {
         if let Server::Present(device) = &mut self.server {
             let size = device.size();
-            device.background.finished(results, size);
+            if !space::answered(device, results) {
+                device.background.finished(results, size);
+            }
+        }
+    }
+
+    /// Whether somebody has to look at the store's pool from time to time.
+    pub fn watches_pool(&self) -> bool {
+        matches!(&self.server, Server::Present(device) if device.settings.pool_threshold.is_some())
+    }
+
+    /// It is time to look at the store's pool: [`Unit::go_on`] asks.
+    pub fn look_at_pool(&mut self) {
+        if let Server::Present(device) = &mut self.server {
+            device.space.due();
         }
     }
 
     /// Whether the unit is at something of its own, which [`Io::Background`](super::Io::Background) waits for.
     pub fn is_busy(&self) -> bool {
-        matches!(&self.server, Server::Present(device) if device.background.runs())
+        matches!(&self.server, Server::Present(device) if device.background.runs() || device.space.is_due())
     }
 
     /// The lane stops: nothing of the unit's own is taken up any more.
@@ -172,6 +262,7 @@ impl Unit {
         if let Server::Present(device) = &mut self.server {
             let size = device.size();
             device.background.interrupt(size);
+            device.space.forget();
         }
     }
 

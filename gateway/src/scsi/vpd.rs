@@ -2,6 +2,7 @@
 
 use ring::Nexus;
 
+use super::alua;
 use super::copy;
 use super::device::Device;
 use super::identity::fill_ascii;
@@ -57,15 +58,20 @@ fn device_identification(device: &Device, nexus: Nexus) -> Vec<u8> {
     designator(&mut page, 0x01, ASSOCIATION_UNIT | 0x03, &identity.naa);
     designator(&mut page, 0x02, ASSOCIATION_UNIT | 0x01, &identity.t10());
     if let Some(entry) = device.nexuses.get(nexus) {
-        target_designators(&mut page, &entry.ports);
+        target_designators(&mut page, &entry.ports, &device.ports.groups);
     }
     page
 }
 
-fn target_designators(page: &mut Vec<u8>, ports: &Ports) {
+fn target_designators(page: &mut Vec<u8>, ports: &Ports, groups: &alua::Groups) {
     let [high, low] = ports.portal_group.to_be_bytes();
     // Relative target port identifier: the portal group's number, which is unique in the target and never 0.
     designator(page, ISCSI | 0x01, ASSOCIATION_PORT | 0x04, &[0, 0, high, low]);
+    // Target port group.
+    if let Some(group) = groups.of_port(ports.portal_group) {
+        let [high, low] = group.id.to_be_bytes();
+        designator(page, ISCSI | 0x01, ASSOCIATION_PORT | 0x05, &[0, 0, high, low]);
+    }
     // SCSI name strings of the port (RFC 7143 4.4.2: name, ",t,0x", portal group tag) and of the target device.
     designator(
         page,
@@ -73,7 +79,14 @@ fn target_designators(page: &mut Vec<u8>, ports: &Ports) {
         ASSOCIATION_PORT | 0x08,
         &name(&format!("{},t,0x{high:02x}{low:02x}", ports.target)),
     );
-    designator(page, ISCSI | 0x03, ASSOCIATION_DEVICE | 0x08, &name(&ports.target));
+    page.extend_from_slice(&target_device(ports));
+}
+
+/// The designator of the target device.
+pub(super) fn target_device(ports: &Ports) -> Vec<u8> {
+    let mut page = Vec::new();
+    designator(&mut page, ISCSI | 0x03, ASSOCIATION_DEVICE | 0x08, &name(&ports.target));
+    page
 }
 
 /// Protocol identifier of iSCSI.

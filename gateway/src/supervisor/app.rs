@@ -3,21 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use ring::{Options, Pool};
+use ring::Pool;
 use tokio::task::JoinSet;
 
 use super::directory::directory;
 use super::figures::{portal_figures, session};
 use super::lun::{Place, Running, Spec, Surroundings};
 use super::memory;
+use super::plan::{options, restart_notes, wanted};
 use super::redirects::Redirects;
+use super::sizes::same_but_size;
 use super::stores::{Opened, Stores};
-use crate::config::{Bytes, Config, Limits};
+use crate::config::{Bytes, Config};
 use crate::control;
+use crate::disk::Disk;
 use crate::nexus::Table;
 use crate::portal;
 use crate::reactor::Reactors;
@@ -34,12 +38,13 @@ const CLOSING: Duration = Duration::from_secs(1);
 
 /// The running gateway.
 pub(super) struct App {
-    config: Config,
+    pub(super) config: Config,
     around: Surroundings,
     stores: Stores,
     reactors: Arc<Reactors>,
     absent: Running,
     redirects: Redirects,
+    well_known: Running,
     shared: Arc<Shared>,
     opening: JoinSet<Attempt>,
     in_progress: BTreeSet<Place>,
@@ -83,6 +88,7 @@ impl App {
             qfull_timeout: config.limits.qfull_timeout,
         };
         let absent = Running::absent(&around, reactors.pick()).map_err(anyhow::Error::msg)?;
+        let well_known = Running::well_known(&around, reactors.pick()).map_err(anyhow::Error::msg)?;
         let shared = Shared {
             started: Instant::now(),
             pool,
@@ -99,6 +105,7 @@ impl App {
             reactors,
             absent,
             redirects: Redirects::default(),
+            well_known,
             shared: Arc::new(shared),
             opening: JoinSet::new(),
             in_progress: BTreeSet::new(),
@@ -139,9 +146,9 @@ impl App {
     }
 
     fn directory(&self) -> portal::Directory {
-        let running = &self.shared.lock().running;
-        self.redirects
-            .apply(&self.config, directory(&self.config, running, &self.absent.port(), &self.reactors))
+        let ports = (self.absent.port(), self.well_known.port());
+        let luns = self.shared.lock();
+        self.redirects.apply(&self.config, directory(&self.config, &luns.running, &ports, &self.reactors))
     }
 
     /// Waits until no disk is being opened.
@@ -261,14 +268,18 @@ impl App {
         self.around.options = options(&config);
         self.around.qfull_timeout = config.limits.qfull_timeout;
         let next = wanted(&config);
-        self.config = config;
+        let old = std::mem::replace(&mut self.config, config);
         let gone: Vec<(String, Running)> = {
             let mut luns = self.shared.lock();
             luns.down.retain(|place, _| next.contains_key(place));
             let changed: Vec<(String, Place)> = luns
                 .wanted
                 .iter()
-                .filter(|(place, spec)| next.get(place) != Some(spec))
+                .filter(|(place, spec)| {
+                    let running = luns.running.contains_key(*place);
+                    let follows = |next: &Spec| next == *spec || running && same_but_size(spec, next);
+                    !next.get(place).is_some_and(follows)
+                })
                 .map(|(place, spec)| (spec.disk.store.to_string(), place.clone()))
                 .collect();
             luns.wanted = next;
@@ -287,13 +298,14 @@ impl App {
         let _ = tokio::time::timeout(PARTING, self.part()).await;
         self.open_missing();
         let _ = tokio::time::timeout(super::PATIENCE, self.settle()).await;
+        let sizes = self.follow_sizes(&old).await;
         let luns = self.shared.lock();
         let mut summary =
             format!("reloaded: {} LUN(s) online, {} removed or replaced", luns.running.len(), removed);
         for (place, reason) in &luns.down {
             summary += &format!("\n{} LUN {}: {reason}", place.target, place.lun);
         }
-        for note in notes {
+        for note in notes.into_iter().map(str::to_owned).chain(sizes) {
             summary += &format!("\nnote: {note}");
         }
         summary
@@ -322,6 +334,20 @@ impl App {
             }
             Err(error) => tracing::error!(%error, "stopping a LUN failed"),
         }
+    }
+
+    /// The disks in use that the configuration calls `name`.
+    pub(super) fn disks_called(&self, name: &str) -> Vec<Arc<dyn Disk>> {
+        let luns = self.shared.lock();
+        let places = luns.wanted.iter().filter(|(_, spec)| spec.name == name);
+        places.filter_map(|(place, _)| luns.running.get(place)?.disk()).collect()
+    }
+
+    /// The disks in use that are not told of a resize elsewhere, and whether somebody is looking at them.
+    pub(super) fn untold_disks(&self) -> Vec<(Arc<dyn Disk>, Arc<AtomicBool>)> {
+        let luns = self.shared.lock();
+        let disks = luns.running.values().filter_map(|running| Some((running.disk()?, running.looking())));
+        disks.filter(|(disk, _)| !disk.is_told_of_resizes()).collect()
     }
 
     /// Why LUNs are down, a line each.
@@ -371,6 +397,7 @@ impl App {
             return false;
         }
         self.absent.stop().await;
+        self.well_known.stop().await;
         // An attempt to open a disk may be waiting for a store that does not answer, too.
         self.opening.is_empty()
     }
@@ -439,50 +466,6 @@ fn attempt<T>(open: impl FnOnce() -> anyhow::Result<T>) -> Result<T, String> {
         Ok(result) => result.map_err(|error| format!("{error:#}")),
         Err(_reported) => Err("opening it failed unexpectedly; see the log".into()),
     }
-}
-
-fn wanted(config: &Config) -> BTreeMap<Place, Spec> {
-    let places = config.targets.iter().flat_map(|(target, settings)| {
-        settings.luns.iter().filter_map(|(lun, name)| {
-            let disk = config.disks.get(name)?.clone();
-            Some((Place { target: target.clone(), lun: *lun }, Spec { name: name.clone(), disk }))
-        })
-    });
-    places.collect()
-}
-
-fn options(config: &Config) -> Options {
-    let limits = &config.limits;
-    let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-    Options {
-        command_area: size(limits.command_area),
-        data_area: size(limits.data_area),
-        block: size(limits.block),
-        floor: size(limits.idle_floor),
-        largest_command: size(limits.largest_command),
-        ..Options::default()
-    }
-}
-
-/// What a reload cannot change.
-fn restart_notes(old: &Config, new: &Config) -> Vec<&'static str> {
-    let (a, b) = (&old.limits, &new.limits);
-    let sizes = (a.data_area, a.command_area, a.block, a.idle_floor, a.largest_command)
-        != (b.data_area, b.command_area, b.block, b.idle_floor, b.largest_command);
-    let counts = |limits: &Limits| {
-        let logins = (limits.logins, limits.logins_per_address, limits.login_timeout);
-        (limits.connections, limits.sessions, limits.sessions_per_initiator, logins)
-    };
-    let portal = counts(a) != counts(b);
-    let changes = [
-        (old.listen != new.listen, "listen is read at start only; restart to change it"),
-        (old.admin != new.admin, "admin is read at start only; restart to change it"),
-        (old.state != new.state, "state is read at start only; restart to change it"),
-        (old.reactors != new.reactors, "reactors is read at start only; restart to change it"),
-        (sizes, "the sizes in limits count for LUNs started from now on"),
-        (portal, "the counts and login_timeout in limits are read at start only; restart to change them"),
-    ];
-    changes.into_iter().filter_map(|(changed, note)| changed.then_some(note)).collect()
 }
 
 #[cfg(test)]

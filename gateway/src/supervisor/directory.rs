@@ -10,11 +10,12 @@ use crate::portal::chap::{Algorithm, Chap, Credential};
 use crate::portal::{self, Access, Auth, DigestPolicy, Grant, Parameters, Port, Target};
 use crate::reactor::Reactors;
 
-/// The targets of a configuration, with the LUNs that run.
+/// The targets of a configuration, with the LUNs that run; `shared`: what answers for absent LUNs, and the REPORT LUNS well
+/// known logical unit.
 pub(super) fn directory(
     config: &Config,
     running: &BTreeMap<Place, Running>,
-    absent: &Arc<Port>,
+    shared: &(Arc<Port>, Arc<Port>),
     reactors: &Reactors,
 ) -> portal::Directory {
     let targets = config.targets.iter().enumerate().map(|(index, (name, target))| {
@@ -32,7 +33,8 @@ pub(super) fn directory(
             addresses: target.addresses.clone(),
             access: access(target, &luns),
             luns,
-            absent: Arc::clone(absent),
+            absent: Arc::clone(&shared.0),
+            well_known: Some(Arc::clone(&shared.1)),
             parameters: parameters(&target.parameters, &config.limits),
             reactor: reactors.all()[index % reactors.all().len()].clone(),
         };

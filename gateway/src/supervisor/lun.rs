@@ -1,6 +1,7 @@
 //! One LUN from its configuration to its lane: disk, ring, SCSI unit and port, put together and taken apart.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use ring::{Options, Pool};
@@ -9,7 +10,7 @@ use sha2::{Digest, Sha256};
 use super::stores::Opened;
 use crate::cluster::reservations::{Memory, Store};
 use crate::config;
-use crate::disk::Disk;
+use crate::disk::{Disk, Geometry};
 use crate::lane::{self, LATENCY_BOUNDS, Lane};
 use crate::nexus::Table;
 use crate::portal::Port;
@@ -31,6 +32,8 @@ pub(super) struct Place {
 pub(super) struct Spec {
     /// Name in the configuration.
     pub(super) name: String,
+    /// The target's portal group tag, which names the port in what SCSI says of it.
+    pub(super) portal_group: u16,
     /// The disk.
     pub(super) disk: config::Disk,
 }
@@ -50,6 +53,8 @@ pub(super) struct Running {
     disk: Option<Arc<dyn Disk>>,
     lane: Lane,
     port: Arc<Port>,
+    /// A thread looks at the disk's size.
+    looking: Arc<AtomicBool>,
     /// Lets copies of other LUNs find this one.
     listing: Option<units::Listing>,
 }
@@ -69,15 +74,14 @@ impl Running {
             lun: place.lun,
             removable: spec.disk.removable,
             write_protected: spec.disk.read_only,
+            pool_threshold: spec.disk.pool_threshold,
         };
-        let mut unit = scsi::Unit::new(
-            identity.clone(),
-            disk.geometry().clone(),
-            disk.size(),
-            Arc::clone(&around.nexuses),
-            settings,
-        )
-        .joined(Arc::clone(&around.units));
+        let geometry =
+            Geometry { physical_block_size: spec.disk.physical_block_size, ..disk.geometry().clone() };
+        let mut unit =
+            scsi::Unit::new(identity.clone(), geometry, disk.size(), Arc::clone(&around.nexuses), settings)
+                .reached_through(Arc::new(scsi::alua::Single::new(spec.portal_group)))
+                .joined(Arc::clone(&around.units));
         unit.restore_reservations(reserved.number, &reserved.state).map_err(|error| {
             disk.close();
             format!("{error} ({store:?})")
@@ -93,7 +97,21 @@ impl Running {
 
     /// Starts what answers for LUNs that do not exist.
     pub(super) fn absent(around: &Surroundings, reactor: &Reactor) -> Result<Self, String> {
-        let unit = scsi::Unit::absent(Arc::clone(&around.nexuses));
+        Self::without_disk("absent LUNs", scsi::Unit::absent(Arc::clone(&around.nexuses)), around, reactor)
+    }
+
+    /// Starts the REPORT LUNS well known logical unit of every target.
+    pub(super) fn well_known(around: &Surroundings, reactor: &Reactor) -> Result<Self, String> {
+        let unit = scsi::Unit::well_known(Arc::clone(&around.nexuses));
+        Self::without_disk("the well known LUN", unit, around, reactor)
+    }
+
+    fn without_disk(
+        name: &str,
+        unit: scsi::Unit,
+        around: &Surroundings,
+        reactor: &Reactor,
+    ) -> Result<Self, String> {
         let small = Options {
             command_area: 64 << 10,
             data_area: 4 << 20,
@@ -101,7 +119,7 @@ impl Running {
             ..around.options.clone()
         };
         let around = Surroundings { options: small, ..around.clone() };
-        Self::wire("absent LUNs".into(), unit, None, Memory::new(), &around, reactor)
+        Self::wire(name.into(), unit, None, Memory::new(), &around, reactor)
     }
 
     fn wire(
@@ -125,7 +143,18 @@ impl Running {
         };
         let lane = lane::start(reactor, parts);
         port.connect_lane(lane.doorbell());
-        Ok(Self { disk, lane, port, listing: None })
+        port.connect_task_aborted_status(lane.task_aborted_status());
+        Ok(Self { disk, lane, port, looking: Arc::default(), listing: None })
+    }
+
+    /// Its disk, if it has one.
+    pub(super) fn disk(&self) -> Option<Arc<dyn Disk>> {
+        self.disk.clone()
+    }
+
+    /// Whether a thread looks at the disk's size.
+    pub(super) fn looking(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.looking)
     }
 
     /// Where the portal delivers commands.
@@ -148,7 +177,9 @@ impl Running {
     /// Adds this LUN's figures.
     pub(super) fn report(&self, lun: &mut status::Lun) {
         let (stats, area) = (self.lane.stats(), self.port.producer().usage());
-        if stats.corrupt || self.port.failed() {
+        if stats.wrecked {
+            lun.state = status::State::Failed("a bug of the gateway has taken it down; see the log".into());
+        } else if stats.corrupt || self.port.failed() {
             lun.state = status::State::Failed("its ring was found corrupt; see the log".into());
         }
         lun.size = self.disk.as_ref().map_or(0, |disk| disk.size());

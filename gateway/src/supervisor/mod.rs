@@ -8,7 +8,9 @@ mod directory;
 mod figures;
 mod lun;
 mod memory;
+mod plan;
 mod redirects;
+mod sizes;
 mod stores;
 #[cfg(test)]
 mod tests;
@@ -34,6 +36,9 @@ use crate::metrics::Source;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How often a disk that did not open is tried again.
 const RETRY: Duration = Duration::from_secs(10);
+
+/// How often the sizes of disks are looked at that are not told of a resize elsewhere.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// Runs the gateway until SIGTERM or SIGINT. `file` is read again on SIGHUP and `rbdgate reload`; without one (the demo)
 /// a disk that does not open is an error. `ready` is called with the addresses once initiators
@@ -115,6 +120,8 @@ async fn run_until_told(
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut retry = interval(RETRY);
     retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut look = interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             signal = signals.next() => match signal {
@@ -133,6 +140,7 @@ async fn run_until_told(
             }
             _ = second.tick() => app.shrink_idle(),
             _ = retry.tick() => app.open_missing(),
+            _ = look.tick() => app.look_at_sizes(),
         }
     }
 }
@@ -174,14 +182,18 @@ fn listen_for_requests(path: &Path) -> mpsc::Receiver<Asked> {
 }
 
 async fn answer(asked: Asked, app: &mut App, file: Option<&Path>, source: &Source) {
-    match &asked.command {
+    match asked.command.clone() {
         Command::Redirect(wanted) => {
-            let result = app.redirect(wanted);
+            let result = app.redirect(&wanted);
             asked.answer(result).await;
         }
         Command::Status => asked.answer(Ok(source())).await,
         Command::Reload => {
             let result = reload(app, file).await;
+            asked.answer(result).await;
+        }
+        Command::Resize { disk, size, shrink } => {
+            let result = app.resize(&disk, size, shrink).await;
             asked.answer(result).await;
         }
     }

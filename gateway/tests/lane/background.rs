@@ -87,7 +87,7 @@ fn a_lane_stops_in_the_middle_of_a_sanitize_and_answers_who_waits() {
 fn a_read_does_not_see_half_of_an_atomic_write() {
     // SBC-4, atomic write operations.
     let reactors = reactors(1);
-    let fault = store(|request| matches!(request, Request::Write { .. }));
+    let fault = store(|request| matches!(request, Request::WriteAtomic { .. }));
     let mut driver = Driver::start(reactors.pick(), Arc::clone(&fault) as _, &Setup::default());
     let mut cdb = write_16(8, 0);
     (cdb[0], cdb[13]) = (0x9C, 8);

@@ -18,14 +18,14 @@ const SIZE: u64 = 64 << 20;
 const TARGET: &str = "iqn.2026-01.example:t";
 
 /// A thin store whose lane emulates COMPARE AND WRITE.
-fn store() -> Arc<Fault> {
+pub(crate) fn store() -> Arc<Fault> {
     let plain = Memory::new(SIZE, BLOCK as u32);
     let geometry = Geometry { compare_and_write: 0, ..Disk::geometry(&plain).clone() };
     Arc::new(Fault::new(Arc::new(Memory::with_geometry(SIZE, geometry)), Faults::default()).unwrap())
 }
 
 /// An initiator that sees LUN 0 and LUN 1.
-fn initiator(setup: &mut Setup) -> Handle {
+pub(crate) fn initiator(setup: &mut Setup) -> Handle {
     let ports = Ports {
         initiator: "iqn.2026-01.example:i".into(),
         isid: [0; 6],
@@ -38,7 +38,12 @@ fn initiator(setup: &mut Setup) -> Handle {
 }
 
 /// A LUN that copies find, and that has greeted the initiator.
-fn lun(reactor: &Reactor, disk: Arc<Fault>, number: u16, setup: &Setup) -> (Driver, units::Listing) {
+pub(crate) fn lun(
+    reactor: &Reactor,
+    disk: Arc<Fault>,
+    number: u16,
+    setup: &Setup,
+) -> (Driver, units::Listing) {
     let serial = format!("lun{number}");
     let settings = Settings { lun: number, ..Settings::default() };
     let mut driver = Driver::start_as(reactor, disk, setup, &serial, settings);
@@ -54,7 +59,7 @@ fn lun(reactor: &Reactor, disk: Arc<Fault>, number: u16, setup: &Setup) -> (Driv
 }
 
 /// EXTENDED COPY(LID1) of one segment between the LUNs of these numbers; returns the test's tag and the ring's id.
-fn copy(
+pub(crate) fn copy(
     driver: &mut Driver,
     id: u8,
     (source, destination): (u8, u8),

@@ -108,7 +108,6 @@ impl Driver {
         serial: &str,
         settings: Settings,
     ) -> Self {
-        let (producer, consumer) = ring::create(&setup.options, &setup.pool).unwrap();
         let unit = Unit::new(
             Identity::from_serial(serial),
             disk.geometry().clone(),
@@ -117,6 +116,12 @@ impl Driver {
             settings,
         )
         .joined(Arc::clone(&setup.units));
+        Self::start_unit(reactor, disk, unit, setup)
+    }
+
+    /// This unit.
+    pub(crate) fn start_unit(reactor: &Reactor, disk: Arc<dyn Disk>, unit: Unit, setup: &Setup) -> Self {
+        let (producer, consumer) = ring::create(&setup.options, &setup.pool).unwrap();
         let bell = Arc::<Bell>::default();
         let parts = Parts {
             name: "test".into(),

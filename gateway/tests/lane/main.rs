@@ -2,10 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod access;
 mod background;
 mod commands;
 mod copies;
 mod corrupt;
 mod data_area;
 mod driver;
+mod reservations;
 mod tasks;
+mod wreck;

@@ -2,13 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+mod aborted;
 mod data;
 mod discovery;
 mod hosts;
+mod inventory;
 mod kit;
 mod logins;
 mod malformed;
 mod management;
 mod memory;
+mod reservations;
+mod restart;
 mod sessions;
 mod tools;

@@ -22,6 +22,7 @@ impl Lost {
         let (flush, fua) = match request {
             Request::Flush => (true, false),
             Request::Write { fua, .. } | Request::WriteSame { fua, .. } => (false, *fua),
+            Request::WriteAtomic { .. } => (false, true),
             _ => (false, false),
         };
         let before = self.0.load(Ordering::Acquire);

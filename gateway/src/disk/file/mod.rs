@@ -9,6 +9,7 @@
 //!
 //! Bytes beyond the end of a file that was cut short behind our back read as zeros, as holes do.
 
+mod atomic;
 mod lost;
 mod note;
 mod perform;
@@ -21,11 +22,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use self::atomic::Journal;
 use self::lost::Lost;
 pub use self::workers::Workers;
 use self::workers::{Job, Line};
 use super::gate::Gate;
-use super::{Completer, Disk, Error, Geometry, Operation, Provisioning};
+use super::{AtomicWrite, Completer, Disk, Error, Geometry, Operation, Provisioning, ResizeError, resize};
 
 /// How to open a file.
 #[derive(Clone, Debug)]
@@ -92,10 +94,17 @@ struct Open {
     size: AtomicU64,
     listener: Listener,
     lost: Lost,
-    /// Where its note is.
-    notes: PathBuf,
+    beside: Beside,
     /// What was noted when it was opened.
     note: Option<Vec<u8>>,
+}
+
+/// What a disk keeps beside its file.
+#[derive(Debug)]
+struct Beside {
+    /// Where its note is.
+    note: PathBuf,
+    journal: Journal,
 }
 
 type OnResize = Box<dyn Fn(u64) + Send + Sync>;
@@ -135,12 +144,27 @@ impl FileDisk {
         if size == 0 {
             return Err(invalid(format!("the file holds no whole block of {} bytes", options.block_size)));
         }
-        let notes = note::path(path);
-        let note = note::read(&notes).map_err(failed("read the note beside"))?;
+        // The file's own folder, whatever name it was opened by: it is found there by any other name too.
+        let real = fs::canonicalize(path).map_err(failed("find"))?;
+        let beside = Beside { note: note::path(&real), journal: Journal::of(&real) };
+        let note = note::read(&beside.note).map_err(failed("read the note beside"))?;
+        let regular = file.metadata().is_ok_and(|found| found.is_file());
+        if regular && !options.read_only {
+            beside.journal.recover(&file).map_err(failed("carry out the journal of"))?;
+        }
+        if regular
+            && options.read_only
+            && beside.journal.is_pending().map_err(failed("read the journal of"))?
+        {
+            return Err(invalid(
+                "an atomic write was cut off in it; serve it without read_only once, so that it can be completed"
+                    .into(),
+            ));
+        }
         let open = Open {
-            notes,
+            geometry: geometry(options, regular),
+            beside,
             note,
-            geometry: geometry(options),
             file,
             size: AtomicU64::new(size),
             listener: Listener::default(),
@@ -203,6 +227,22 @@ impl Disk for FileDisk {
         *self.open.listener.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(listener);
     }
 
+    fn resize(&self, size: u64, shrink: bool) -> Result<(), ResizeError> {
+        resize::check(&self.open.geometry, self.size(), size, shrink)?;
+        // A block device has its size from elsewhere, and says so here.
+        Self::resize(self, size).map(|_seen| ()).map_err(|error| ResizeError::Store(error.to_string()))
+    }
+
+    fn is_told_of_resizes(&self) -> bool {
+        false
+    }
+
+    fn look(&self) {
+        if let Err(error) = self.refresh() {
+            tracing::debug!(%error, "the size of a file disk could not be read");
+        }
+    }
+
     fn close(&self) {
         self.gate.close();
         self.gate.wait_empty();
@@ -239,11 +279,11 @@ impl fmt::Debug for Listener {
 
 /// Runs on a worker.
 fn finish(open: &Open, mut request: super::Request, completer: Completer) {
-    let result = open.lost.guard(&mut request, |request| perform::perform(&open.file, &open.notes, request));
+    let result = open.lost.guard(&mut request, |request| perform::perform(&open.file, &open.beside, request));
     completer.complete(result, request.into_owned());
 }
 
-fn geometry(options: &Options) -> Geometry {
+fn geometry(options: &Options, regular: bool) -> Geometry {
     Geometry {
         block_size: options.block_size,
         physical_block_size: 4096,
@@ -252,8 +292,12 @@ fn geometry(options: &Options) -> Geometry {
         provisioning: Some(Provisioning { granularity: 4096, alignment: 0, reads_zero: true }),
         read_only: options.read_only,
         volatile_cache: true,
-        // A crash may tear any write to a file, however short.
-        atomic_write: None,
+        // A device has no folder of its own for a journal that outlives the host.
+        atomic_write: regular.then_some(AtomicWrite {
+            max: atomic::LONGEST,
+            granularity: options.block_size.into(),
+            alignment: options.block_size.into(),
+        }),
     }
 }
 
@@ -281,6 +325,13 @@ fn open_file(options: &Options) -> Result<File, OpenError> {
 fn whole_blocks(mut file: &File, block_size: u32) -> io::Result<u64> {
     let end = file.seek(SeekFrom::End(0))?;
     Ok(end - end % u64::from(block_size))
+}
+
+/// A file beside the disk's.
+fn beside(disk: &Path, suffix: &str) -> PathBuf {
+    let mut name = disk.file_name().unwrap_or_default().to_owned();
+    name.push(suffix);
+    disk.with_file_name(name)
 }
 
 /// Makes a new file's name durable.

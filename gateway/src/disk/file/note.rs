@@ -1,21 +1,18 @@
 //! The note that a file disk keeps ([`Request::Note`](crate::disk::Request::Note)): a small file beside the disk's, so that
 //! it goes where the folder goes and a person sees it.
 
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use super::sync_directory;
+use super::beside;
 
 /// More than a note ever has.
 const MOST: u64 = 64 << 10;
 
 /// Where the note of a disk is.
 pub(super) fn path(disk: &Path) -> PathBuf {
-    let mut name = disk.file_name().map_or_else(OsString::new, OsString::from);
-    name.push(".unfinished");
-    disk.with_file_name(name)
+    beside(disk, ".unfinished")
 }
 
 /// What is noted; `None` when there is no note. One that cannot be read must not look like none.
@@ -47,6 +44,25 @@ pub(super) fn write(path: &Path, note: Option<&[u8]>) -> io::Result<()> {
             _ => {}
         },
     }
-    // The folder exists when the file does not.
-    path.parent().map_or(Ok(()), |folder| sync_directory(&folder.join(".")))
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_what_was_noted_last_until_it_is_forgotten() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = path(&folder.path().join("disk.img"));
+        assert_eq!(read(&path).unwrap(), None);
+        write(&path, None).unwrap();
+        for note in [&[1, 2, 3][..], &[4]] {
+            write(&path, Some(note)).unwrap();
+            assert_eq!(read(&path).unwrap().as_deref(), Some(note));
+        }
+        write(&path, None).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
 }

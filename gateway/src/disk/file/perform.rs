@@ -4,22 +4,24 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statvfs::fstatvfs;
 use nix::unistd::{Whence, lseek};
 
-use super::note;
+use super::{Beside, note};
 use crate::disk::request::append_extent;
 use crate::disk::{AllocationExtent, Buffer, Error, Outcome, Request, Usage};
 
 /// The largest single write of repeated bytes.
 const STRIDE: usize = 1024 * 1024;
 
-/// Carries out one admitted request. `notes` is where the disk's note is.
-pub(super) fn perform(file: &File, notes: &Path, request: &mut Request) -> Result<Outcome, Error> {
+/// Carries out one admitted request. `beside` is what the disk keeps beside its file.
+pub(super) fn perform(file: &File, beside: &Beside, request: &mut Request) -> Result<Outcome, Error> {
+    if request.writes() {
+        beside.journal.settle(file).map_err(|error| from_system(&error))?;
+    }
     match request {
         Request::Read { offset, buffer } => read(file, *offset, buffer),
         Request::Write { offset, buffer: Buffer::Segments(segments), fua } => {
@@ -40,7 +42,8 @@ pub(super) fn perform(file: &File, notes: &Path, request: &mut Request) -> Resul
             zero(file, *offset, *len, keep)
         }
         Request::CompareAndWrite { .. } => return Err(Error::Unsupported),
-        Request::Note { note } => note::write(notes, note.as_deref()),
+        Request::WriteAtomic { offset, buffer, .. } => beside.journal.write(file, *offset, buffer),
+        Request::Note { note } => note::write(&beside.note, note.as_deref()),
         Request::Usage => {
             let usage = usage(file).map_err(|error| from_system(&error))?;
             return Ok(Outcome { usage: Some(Box::new(usage)), ..Outcome::default() });

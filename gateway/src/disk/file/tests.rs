@@ -74,3 +74,46 @@ fn a_new_size_reaches_the_listener() {
     disk.refresh().unwrap();
     assert!(told.try_recv().is_err());
 }
+
+#[test]
+fn a_discard_shrinks_the_file_and_never_zeroes_a_neighbour() {
+    use std::sync::Arc;
+    use std::sync::mpsc::{Sender, channel};
+
+    use crate::disk::{Buffer, Completion, CompletionQueue, Request};
+
+    struct Told(Sender<Completion>);
+    impl CompletionQueue for Told {
+        fn push(&self, completion: Completion) {
+            self.0.send(completion).unwrap();
+        }
+    }
+    let folder = TempDir::new().unwrap();
+    let disk = open(&options(&folder, Some(64 << 20))).unwrap();
+    let (tell, told) = channel();
+    let queue: Arc<dyn CompletionQueue> = Arc::new(Told(tell));
+    let run = |request: Request| {
+        disk.submit(Operation { request, completer: Completer::new(Arc::clone(&queue), 0) });
+        told.recv().unwrap()
+    };
+    let used = || run(Request::Usage).result.unwrap().usage.unwrap().used.unwrap();
+    for at in 0..4_u64 {
+        let buffer = Buffer::Owned(vec![7; 1 << 20]);
+        run(Request::Write { offset: at << 20, buffer, fua: false }).result.unwrap();
+    }
+    let full = used();
+    assert!(full >= 4 << 20);
+    // SBC-3, UNMAP: a whole MiB goes back; an unaligned range gives back what lies whole within it.
+    run(Request::Discard { offset: 1 << 20, len: 1 << 20 }).result.unwrap();
+    assert!(used() <= full - (1 << 20));
+    run(Request::Discard { offset: (2 << 20) + 512, len: 1 << 19 }).result.unwrap();
+    assert!(used() <= full - (1 << 20) - (1 << 19) + 8192);
+    let read = |offset| run(Request::Read { offset, buffer: Buffer::Owned(vec![0; 512]) }).buffer.unwrap();
+    for neighbour in [(1 << 20) - 512, 2 << 20, (2 << 20) + 512 + (1 << 19)] {
+        assert_eq!(read(neighbour), [7; 512], "{neighbour}");
+    }
+    for gone in [1 << 20, (2 << 20) - 512, (2 << 20) + 512, (2 << 20) + (1 << 19)] {
+        assert_eq!(read(gone), [0; 512], "{gone}");
+    }
+    assert_eq!(disk.geometry().provisioning.as_ref().map(|thin| thin.granularity <= 1 << 20), Some(true));
+}

@@ -6,6 +6,7 @@
 //! | request | librbd call | why |
 //! |---|---|---|
 //! | Read, Write, WriteSame, Flush | the same | FUA needs nothing more |
+//! | WriteAtomic | `write` | within one stripe unit it is one write to one object |
 //! | CompareAndWrite | the same | one 512-byte sector at most; with larger blocks the lane emulates it |
 //! | WriteZeroes | `write_zeroes`, thick unless `deallocate` | |
 //! | Discard | `write_zeroes`, thin | frees what `discard` would free, and zeroes the rest of the range, which `discard` leaves as it was while reporting success; so LBPRZ=1 is true |
@@ -17,13 +18,14 @@
 
 mod allocation;
 mod clients;
+mod look;
 mod operation;
 mod owner;
 mod segments;
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
@@ -32,7 +34,7 @@ use rbd::{Config, ConnectError, Features, Image, Kind, NewImage, Open, Pool};
 use self::allocation::Surveyor;
 use self::clients::Fence;
 pub use self::clients::{Client, Clients};
-use super::{AtomicWrite, Disk, Error, Geometry, Operation, Provisioning};
+use super::{AtomicWrite, Disk, Error, Geometry, Operation, Provisioning, ResizeError, resize};
 
 /// Which image, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,6 +129,8 @@ pub enum OpenError {
     },
 }
 
+type Listener = Box<dyn Fn(u64) + Send + Sync>;
+
 /// The store. Closing it (or dropping it) releases the exclusive lock.
 pub struct RbdDisk {
     /// `None` once closed. Swapped, not locked: submitting costs two atomics, and a completion that submits again from
@@ -137,7 +141,10 @@ pub struct RbdDisk {
     surveyor: Surveyor,
     note: Option<Vec<u8>>,
     path: String,
+    name: String,
     unique: String,
+    /// Of a read-only disk, which finds out by itself.
+    listener: Mutex<Option<Listener>>,
 }
 
 impl fmt::Debug for RbdDisk {
@@ -187,7 +194,9 @@ impl RbdDisk {
             surveyor: Surveyor::default(),
             note,
             path: spec.path(),
+            name: spec.image.clone(),
             unique,
+            listener: Mutex::default(),
         })
     }
 
@@ -309,8 +318,30 @@ impl Disk for RbdDisk {
 
     fn on_resize(&self, listener: Box<dyn Fn(u64) + Send + Sync>) {
         let block_size = self.geometry.block_size;
+        if self.geometry.read_only {
+            *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(listener);
+            return;
+        }
         if let Some(image) = self.image.load().as_ref() {
             image.on_resize(Box::new(move |bytes| listener(whole_blocks(bytes, block_size))));
+        }
+    }
+
+    fn resize(&self, size: u64, shrink: bool) -> Result<(), ResizeError> {
+        resize::check(&self.geometry, self.size(), size, shrink)?;
+        let Some(image) = self.image.load_full() else {
+            return Err(ResizeError::Store("it is closed".into()));
+        };
+        image.resize(size, shrink).map_err(|error| ResizeError::Store(error.to_string()))
+    }
+
+    fn is_told_of_resizes(&self) -> bool {
+        !self.geometry.read_only
+    }
+
+    fn look(&self) {
+        if self.geometry.read_only {
+            self.look_anew();
         }
     }
 

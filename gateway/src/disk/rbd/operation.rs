@@ -61,13 +61,15 @@ pub(super) fn start(
         Request::Read { offset, buffer: Buffer::Owned(bytes) } => {
             read(image, offset, Bytes::from(bytes), end, |bytes| Some(bytes.into_vec()));
         }
-        Request::Write { offset, buffer: Buffer::Segments(segments), fua: _ } => {
+        Request::Write { offset, buffer: Buffer::Segments(segments), fua: _ }
+        | Request::WriteAtomic { offset, buffer: Buffer::Segments(segments), fua: _ } => {
             image.write(offset, Area(segments), move |result, area| {
                 drop(area);
                 end.finish(result, None);
             });
         }
-        Request::Write { offset, buffer: Buffer::Owned(bytes), fua: _ } => {
+        Request::Write { offset, buffer: Buffer::Owned(bytes), fua: _ }
+        | Request::WriteAtomic { offset, buffer: Buffer::Owned(bytes), fua: _ } => {
             image.write(offset, Bytes::from(bytes), move |result, bytes| {
                 end.finish(result, Some(bytes.into_vec()));
             });

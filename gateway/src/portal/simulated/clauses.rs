@@ -48,6 +48,8 @@ impl Peer {
     }
 
     fn work(&mut self) -> Vec<(Header, Vec<u8>)> {
+        // What ends in a turn can let go of what waits for it only after the turn.
+        self.simulated.work();
         self.simulated.work();
         let output = self.simulated.take_output();
         let (mut rest, mut pdus) = (&output[..], Vec::new());

@@ -233,7 +233,7 @@ fn a_connection_that_is_closed_first_still_holds_whoever_asks_next() {
     let port = Arc::clone(&simulated.consumers[0].1);
     let inbox = Arc::clone(&simulated.connection.as_ref().unwrap().inbox);
     inbox.post(Event::Close { end: End::Revoked, hold: None });
-    inbox.post(Event::Abort { port, hold });
+    inbox.post(Event::Abort { port, hold, cleared: false });
     assert!(!simulated.work());
     assert!(!fired.load(Ordering::SeqCst), "the write can still change the medium");
     simulated.answer();

@@ -17,12 +17,14 @@ pub(super) enum End {
     Own,
     /// Another unit of the same target.
     Other(Arc<units::Entry>),
+    /// Zeros without end; a source only.
+    Zeroes,
 }
 
 impl End {
     fn block_size(&self, device: &Device) -> u64 {
         match self {
-            Self::Own => device.block_size(),
+            Self::Own | Self::Zeroes => device.block_size(),
             Self::Other(entry) => entry.block_size.max(1),
         }
     }
@@ -31,6 +33,7 @@ impl End {
         match self {
             Self::Own => device.blocks * device.block_size(),
             Self::Other(entry) => entry.door.size(),
+            Self::Zeroes => u64::MAX,
         }
     }
 
@@ -110,14 +113,23 @@ fn plan(device: &Device, nexus: Nexus, list: &List, segment: &Segment, number: u
 
 /// The unit a descriptor names, if the initiator could use it itself.
 fn reach(device: &Device, nexus: Nexus, target: &Target) -> Option<End> {
-    if names(target, &device.identity) {
+    reach_named(device, nexus, |identity| names(target, identity))
+}
+
+/// The unit that has this NAA designator, if the initiator could use it itself.
+pub(super) fn reach_naa(device: &Device, nexus: Nexus, naa: &[u8; 16]) -> Option<End> {
+    reach_named(device, nexus, |identity| identity.naa == *naa)
+}
+
+fn reach_named(device: &Device, nexus: Nexus, named: impl Fn(&Identity) -> bool) -> Option<End> {
+    if named(&device.identity) {
         return Some(End::Own);
     }
     let initiator = device.nexuses.get(nexus)?;
     let entry = device.units.find(|entry| {
         entry.target == initiator.ports.target
             && initiator.view.luns.contains(&entry.lun)
-            && names(target, &entry.identity)
+            && named(&entry.identity)
     })?;
     Some(End::Other(entry))
 }

@@ -1,10 +1,12 @@
 //! What copies leave behind for RECEIVE COPY RESULTS: per nexus and list identifier, bounded in number.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use ring::Nexus;
 
 use super::limits;
+use super::rod::Rod;
 use crate::nexus::Table;
 use crate::scsi::sense::{self, Sense};
 
@@ -18,6 +20,20 @@ pub(super) struct Progress {
     pub(super) bytes: u64,
     /// Why it ended early; goes when it has been reported.
     pub(super) failure: Option<Sense>,
+    /// There was less to copy than room for it.
+    pub(super) residual: bool,
+}
+
+/// Which command a record is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// EXTENDED COPY(LID1).
+    #[default]
+    Copy,
+    /// POPULATE TOKEN.
+    Populate,
+    /// WRITE USING TOKEN.
+    WriteUsing,
 }
 
 /// COPY COMMAND STATUS (SPC-4).
@@ -33,15 +49,43 @@ pub(super) enum Status {
 
 /// One copy's [`Progress`], shared by the copy and the list of records.
 #[derive(Debug, Default)]
-pub(super) struct Record(Mutex<Progress>);
+pub(super) struct Record {
+    kind: Kind,
+    progress: Mutex<Progress>,
+    token: OnceLock<Arc<Rod>>,
+    aborted: AtomicBool,
+}
 
 impl Record {
+    pub(super) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The token that POPULATE TOKEN has made.
+    pub(super) fn token(&self) -> Option<&Arc<Rod>> {
+        self.token.get()
+    }
+
+    pub(super) fn set_token(&self, rod: Arc<Rod>) {
+        // There is one token to a command.
+        let _ = self.token.set(rod);
+    }
+
+    /// Asks the copy to end early.
+    pub(super) fn abort(&self) {
+        self.aborted.store(true, Ordering::Release);
+    }
+
+    pub(super) fn aborted(&self) -> bool {
+        self.aborted.load(Ordering::Acquire)
+    }
+
     pub(super) fn progress(&self) -> Progress {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn change(&self, change: impl FnOnce(&mut Progress)) {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.progress.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     fn running(&self) -> bool {
@@ -81,7 +125,13 @@ const MOST: usize = 1024;
 
 impl Records {
     /// Opens a record. An earlier one of the same name gives way, if its copy has ended.
-    pub(super) fn open(&mut self, nexuses: &Table, nexus: Nexus, id: u32) -> Result<Running, Refused> {
+    pub(super) fn open(
+        &mut self,
+        nexuses: &Table,
+        nexus: Nexus,
+        id: u32,
+        kind: Kind,
+    ) -> Result<Running, Refused> {
         self.0.retain(|(owner, ..)| *owner == Nexus::UNKNOWN || nexuses.get(*owner).is_some());
         match self.find(nexus, id) {
             Some(earlier) if earlier.running() => return Err(Refused::Sense(sense::OPERATION_IN_PROGRESS)),
@@ -95,7 +145,7 @@ impl Records {
         if self.0.len() >= MOST {
             self.forget(|_| true)?;
         }
-        let record = Arc::<Record>::default();
+        let record = Arc::new(Record { kind, ..Record::default() });
         self.0.push((nexus, id, Arc::clone(&record)));
         Ok(Running(record))
     }
@@ -126,9 +176,9 @@ mod tests {
     fn a_list_identifier_in_use_is_refused_and_one_of_an_ended_copy_is_free() {
         // SPC-4, LIST IDENTIFIER: OPERATION IN PROGRESS while the copy of that name goes on.
         let (table, mut records) = (Table::new(), Records::default());
-        let running = records.open(&table, Nexus::UNKNOWN, 7).unwrap();
+        let running = records.open(&table, Nexus::UNKNOWN, 7, Kind::Copy).unwrap();
         assert_eq!(
-            records.open(&table, Nexus::UNKNOWN, 7).unwrap_err(),
+            records.open(&table, Nexus::UNKNOWN, 7, Kind::Copy).unwrap_err(),
             Refused::Sense(sense::OPERATION_IN_PROGRESS)
         );
         drop(running);
@@ -137,18 +187,18 @@ mod tests {
             Status::Terminated,
             "a copy that went without an end was terminated"
         );
-        assert!(records.open(&table, Nexus::UNKNOWN, 7).is_ok());
+        assert!(records.open(&table, Nexus::UNKNOWN, 7, Kind::Copy).is_ok());
     }
 
     #[test]
     fn records_are_bounded_and_only_ended_copies_make_room() {
         let (table, mut records) = (Table::new(), Records::default());
         let mut running: Vec<_> = (0..u32::from(limits::CONCURRENT))
-            .map(|id| records.open(&table, Nexus::UNKNOWN, id).unwrap())
+            .map(|id| records.open(&table, Nexus::UNKNOWN, id, Kind::Copy).unwrap())
             .collect();
-        assert_eq!(records.open(&table, Nexus::UNKNOWN, 100).unwrap_err(), Refused::Busy);
+        assert_eq!(records.open(&table, Nexus::UNKNOWN, 100, Kind::Copy).unwrap_err(), Refused::Busy);
         running.remove(3);
-        assert!(records.open(&table, Nexus::UNKNOWN, 100).is_ok());
+        assert!(records.open(&table, Nexus::UNKNOWN, 100, Kind::Copy).is_ok());
         assert!(records.find(Nexus::UNKNOWN, 3).is_none(), "the ended one gave way");
         assert_eq!(records.0.len(), usize::from(limits::CONCURRENT));
     }

@@ -12,8 +12,10 @@ use smallvec::SmallVec;
 use super::limits;
 use super::list::{self, LONGEST};
 use super::plan::{self, End, Move};
-use super::record::{Refused, Running, Status};
+use super::record::{Kind, Refused, Running, Status};
+use super::rod::Rod;
 use crate::disk::Error;
+use crate::scsi;
 use crate::scsi::cdb::Request;
 use crate::scsi::device::{Answer, Device, Then, good};
 use crate::scsi::fault::{self, Access};
@@ -31,27 +33,28 @@ pub(in crate::scsi) fn extended_copy(device: &mut Device, request: &Request<'_>)
     let list = list::parse(&request.parameter_list(claimed, LONGEST), claimed)?;
     let moves = plan::resolve(device, request.nexus, &list)?;
     let record = match list.id {
-        Some(id) => device.copies.open(&device.nexuses, request.nexus, id.into()),
+        Some(id) => device.copies.open(&device.nexuses, request.nexus, id.into(), Kind::Copy),
         None => Ok(Running(Arc::default())),
     };
     match record {
-        Ok(record) => start(device, request.nexus, moves, record, claimed),
+        Ok(record) => start(device, request.nexus, moves, record, None, claimed),
         Err(Refused::Sense(sense)) => Err(sense),
         Err(Refused::Busy) => busy(),
     }
 }
 
 /// BUSY: as many copies as there may be are under way.
-fn busy() -> Answer {
+pub(super) fn busy() -> Answer {
     Ok(Step::Done(Reply { status: status::BUSY, ..Reply::good(None) }))
 }
 
-/// Begins to copy.
+/// Begins to copy; from `rod`, if the data is that of a token.
 pub(super) fn start(
     device: &Device,
     nexus: Nexus,
     moves: Vec<Move>,
     record: Running,
+    rod: Option<Arc<Rod>>,
     transfer: usize,
 ) -> Answer {
     let total = moves.iter().fold(0_u64, |total, next| total.saturating_add(next.len));
@@ -66,6 +69,8 @@ pub(super) fn start(
         spare: Vec::new(),
         loan,
         record,
+        rod,
+        unflushed: false,
         transfer,
     };
     Box::new(copying).proceed(device, SmallVec::new())
@@ -86,6 +91,10 @@ pub(in crate::scsi) struct Copying {
     spare: Vec<Vec<u8>>,
     loan: Loan,
     record: Running,
+    /// What the data is a part of; it must not be revoked before the data has been read.
+    rod: Option<Arc<Rod>>,
+    /// A flush is owed before the answer.
+    unflushed: bool,
     /// Bytes of data-out that the CDB calls for.
     transfer: usize,
 }
@@ -93,10 +102,17 @@ pub(in crate::scsi) struct Copying {
 /// One operation.
 #[derive(Clone, Copy, Debug)]
 struct Flying {
-    writes: bool,
+    doing: Doing,
     /// Where in the move.
     at: u64,
     len: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    Read,
+    Write,
+    Flush,
 }
 
 /// Pieces that have been read, each with its place in the move.
@@ -107,8 +123,9 @@ impl Copying {
         match self.collect(results) {
             Ok(pieces) => self.proceed(device, pieces),
             Err(sense) => {
+                let aborted = self.record.0.aborted();
                 self.record.0.change(|progress| {
-                    progress.status = Status::Failed;
+                    progress.status = if aborted { Status::Terminated } else { Status::Failed };
                     progress.failure = Some(sense);
                 });
                 Err(sense)
@@ -122,25 +139,32 @@ impl Copying {
         let mut failed = None;
         for (flying, finished) in std::mem::take(&mut self.flying).into_iter().zip(results) {
             let buffer = finished.buffer.take();
-            match (&finished.result, flying.writes) {
-                (Err(error), _) => {
-                    failed = failed.or_else(|| Some(self.failure(error, flying.writes)));
-                }
-                (Ok(_), true) => {
+            match (&finished.result, flying.doing) {
+                (Err(error), doing) => failed = failed.or_else(|| Some(self.failure(error, doing))),
+                (Ok(_), Doing::Write) => {
                     self.record.0.change(|progress| progress.bytes += flying.len);
                     self.spare.extend(buffer);
                 }
-                (Ok(_), false) => pieces.push((flying.at, buffer.ok_or(sense::INTERNAL_TARGET_FAILURE)?)),
+                (Ok(_), Doing::Flush) => self.unflushed = false,
+                (Ok(_), Doing::Read) => {
+                    pieces.push((flying.at, buffer.ok_or(sense::INTERNAL_TARGET_FAILURE)?));
+                }
             }
+        }
+        if self.record.0.aborted() {
+            failed = failed.or(Some(sense::COPY_ABORTED));
+        }
+        if self.rod.as_ref().is_some_and(|rod| rod.revoked()) && !pieces.is_empty() {
+            failed = failed.or(Some(sense::TOKEN_REVOKED));
         }
         failed.map_or(Ok(pieces), Err)
     }
 
     /// An operation's failure as the copy's.
-    fn failure(&self, error: &Error, writes: bool) -> Sense {
-        let Some(current) = self.moves.get(self.current) else { return sense::INTERNAL_TARGET_FAILURE };
-        let end = if writes { &current.destination } else { &current.source };
-        let access = if writes { Access::Write } else { Access::Read };
+    fn failure(&self, error: &Error, doing: Doing) -> Sense {
+        let access = if doing == Doing::Read { Access::Read } else { Access::Write };
+        let Some(current) = self.moves.get(self.current) else { return fault::sense(error, access) };
+        let end = if doing == Doing::Read { &current.source } else { &current.destination };
         match (error, end) {
             // What VMware pauses a virtual machine on must not hide behind a failed copy.
             (Error::NoSpace, _) | (Error::Fenced | Error::NotReady, End::Own) => fault::sense(error, access),
@@ -160,12 +184,15 @@ impl Copying {
             self.write(device, at, bytes, &mut io);
         }
         while let Some(current) = self.moves.get(self.current) {
-            let piece = self.piece(current.block);
+            let piece = match current.source {
+                End::Zeroes => scsi::limits::WRITE_SAME,
+                _ => self.piece(current.block),
+            };
             let left = (current.len - self.begun).div_ceil(piece);
             // With more to do than memory for it, one half is read while the other is written.
             let reads = if io.is_empty() && left > slots as u64 { slots.div_ceil(2) } else { free };
             for _ in 0..reads {
-                self.read(piece, &mut io);
+                self.read(device, piece, &mut io);
             }
             if !io.is_empty() {
                 return Ok(Step::Io { io, exclusive: None, then: Then::Copy(self) });
@@ -173,6 +200,11 @@ impl Copying {
             self.current += 1;
             self.begun = 0;
             self.record.0.change(|progress| progress.segments += 1);
+        }
+        if self.unflushed {
+            self.flying.push(Flying { doing: Doing::Flush, at: 0, len: 0 });
+            let io = SmallVec::from_buf([Io::Flush]);
+            return Ok(Step::Io { io, exclusive: None, then: Then::Copy(self) });
         }
         self.record.0.change(|progress| progress.status = Status::Good);
         good(self.transfer)
@@ -184,8 +216,8 @@ impl Copying {
         (longest / block).max(1) * block
     }
 
-    /// Reads the next piece of the move in hand, if there is one.
-    fn read(&mut self, piece: u64, io: &mut SmallVec<[Io; 1]>) {
+    /// Reads the next piece of the move in hand, if there is one; zeros are written at once.
+    fn read(&mut self, device: &Device, piece: u64, io: &mut SmallVec<[Io; 1]>) {
         let Some(current) = self.moves.get(self.current) else { return };
         let len = piece.min(current.len - self.begun);
         if len == 0 {
@@ -193,12 +225,19 @@ impl Copying {
         }
         let at = if current.backward() { current.len - self.begun - len } else { self.begun };
         self.begun += len;
-        self.flying.push(Flying { writes: false, at, len });
+        if let End::Zeroes = current.source {
+            self.flying.push(Flying { doing: Doing::Write, at, len });
+            self.unflushed |= device.write_through();
+            let deallocate = device.geometry.provisioning.is_some();
+            io.push(Io::WriteZeroes { offset: current.to + at, len, deallocate });
+            return;
+        }
+        self.flying.push(Flying { doing: Doing::Read, at, len });
         let mut buffer = self.spare.pop().unwrap_or_default();
         buffer.resize(len as usize, 0);
         let offset = current.from + at;
         io.push(match &current.source {
-            End::Own => Io::Read { offset, into: Memory::Owned(buffer) },
+            End::Own | End::Zeroes => Io::Read { offset, into: Memory::Owned(buffer) },
             End::Other(unit) => Io::Visit(Box::new(Away {
                 unit: Arc::clone(unit),
                 nexus: self.nexus,
@@ -210,10 +249,10 @@ impl Copying {
     /// Writes a piece of the move in hand.
     fn write(&mut self, device: &Device, at: u64, buffer: Vec<u8>, io: &mut SmallVec<[Io; 1]>) {
         let Some(current) = self.moves.get(self.current) else { return };
-        self.flying.push(Flying { writes: true, at, len: buffer.len() as u64 });
+        self.flying.push(Flying { doing: Doing::Write, at, len: buffer.len() as u64 });
         let offset = current.to + at;
         io.push(match &current.destination {
-            End::Own => store(device, offset, buffer),
+            End::Own | End::Zeroes => store(device, offset, buffer),
             End::Other(unit) => Io::Visit(Box::new(Away {
                 unit: Arc::clone(unit),
                 nexus: self.nexus,

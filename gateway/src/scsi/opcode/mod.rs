@@ -4,8 +4,10 @@
 //! gate (unit attention, medium, write protection) and metric labels all read this table and nothing else, so none of
 //! them can disagree with another about which commands exist.
 
+mod paths;
 mod table;
 
+pub use self::paths::Paths;
 use self::table::TABLE;
 use super::cdb::Request;
 use super::device::{Answer, Device};
@@ -34,6 +36,8 @@ pub struct Opcode {
     pub attention: Attention,
     /// How another nexus' reservation meets it (SPC-4 and SBC-3, commands allowed in the presence of reservations).
     pub reservation: Reservation,
+    /// Through which target ports it is carried out.
+    pub paths: Paths,
     /// What a unit must have for the command to exist there.
     pub requires: Requires,
     pub(super) run: Handler,
@@ -158,6 +162,8 @@ pub enum Requires {
     Thin,
     /// A removable medium.
     Removable,
+    /// Access states that initiators set.
+    ExplicitAccess,
     /// A store that promises atomic writes.
     Atomic,
 }
@@ -174,6 +180,7 @@ impl Opcode {
             data: Flow::None,
             attention: Attention::Reported,
             reservation: Reservation::Allowed,
+            paths: Paths::of_command(usage[0], 0),
             requires: Requires::Nothing,
             run,
         }
@@ -181,7 +188,8 @@ impl Opcode {
 
     /// The low bits of byte 1 are a service action.
     const fn action(self) -> Self {
-        Self { service_action: Some((self.usage[1] & SERVICE_ACTION) as u16), ..self }
+        let action = self.usage[1] & SERVICE_ACTION;
+        Self { service_action: Some(action as u16), paths: Paths::of_command(self.code, action), ..self }
     }
 
     const fn reads(self) -> Self {

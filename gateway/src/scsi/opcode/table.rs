@@ -3,7 +3,7 @@
 use super::{Attention, Class, Flow, Medium, Opcode, Requires, Reservation};
 use crate::scsi::{
     background, buffer, capacity, compare, condition, copy, inquiry, log, luns, mode, provision, reservation,
-    supported, transfer, verify,
+    supported, target_port_groups, transfer, verify,
 };
 
 // Byte 1 of the usage maps: RDPROTECT, WRPROTECT and VRPROTECT (0xE0) are not there, the disk has no protection
@@ -35,7 +35,7 @@ pub(super) const TABLE: &[Opcode] = &[
         .reservation(Reservation::Special),
     Opcode::new(&[0x1C, 0x01, 0xFF, 0xFF, 0xFF, 0], "receive_diagnostic_results", Class::Query,
             background::receive_results)
-        .data(Flow::In).reservation(Reservation::Write),
+        .data(Flow::In).reservation(Reservation::Read),
     Opcode::new(&[0x1D, 0xF7, 0, 0xFF, 0xFF, 0], "send_diagnostic", Class::Control, background::send)
         .data(Flow::Out).reservation(Reservation::Write),
     Opcode::new(&[0x1E, 0, 0, 0, 0x01, 0], "prevent_allow_medium_removal", Class::Control,
@@ -60,12 +60,12 @@ pub(super) const TABLE: &[Opcode] = &[
         .medium(Medium::Read).reservation(Reservation::Write),
     Opcode::new(&[0x37, 0, 0x1F, 0, 0, 0, 0, 0xFF, 0xFF, 0], "read_defect_data_10", Class::Query,
             transfer::read_defect_data)
-        .data(Flow::In),
+        .data(Flow::In).reservation(Reservation::Read),
     Opcode::new(&[0x3B, 0x1F, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0], "write_buffer", Class::Control,
             buffer::write)
         .data(Flow::Out).reservation(Reservation::Write),
     Opcode::new(&[0x3C, 0x1F, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0], "read_buffer", Class::Query, buffer::read)
-        .data(Flow::In).reservation(Reservation::Write),
+        .data(Flow::In).reservation(Reservation::Read),
     Opcode::new(&[0x41, 0x08, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0xFF, 0xFF, 0], "write_same_10", Class::Provision,
             provision::write_same)
         .writes().data(Flow::Out),
@@ -128,15 +128,27 @@ pub(super) const TABLE: &[Opcode] = &[
     Opcode::new(&[0x83, 0x00, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0], "extended_copy", Class::Copy,
             copy::extended_copy)
         .action().medium(Medium::Read).data(Flow::Out).reservation(Reservation::Write),
+    Opcode::new(&[0x83, 0x10, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0], "populate_token",
+            Class::Copy, copy::populate_token)
+        .action().reads().data(Flow::Out),
+    Opcode::new(&[0x83, 0x11, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0], "write_using_token",
+            Class::Copy, copy::write_using_token)
+        .action().writes().data(Flow::Out),
+    Opcode::new(&[0x83, 0x1C, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], "copy_operation_abort",
+            Class::Control, copy::copy_operation_abort)
+        .action(),
     Opcode::new(&[0x84, 0x00, 0xFF, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0], "receive_copy_status",
             Class::Query, copy::copy_status)
-        .action().data(Flow::In),
+        .action().data(Flow::In).reservation(Reservation::Read),
     Opcode::new(&[0x84, 0x03, 0xFF, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0],
             "receive_copy_operating_parameters", Class::Query, copy::operating_parameters)
-        .action().data(Flow::In),
+        .action().data(Flow::In).reservation(Reservation::Read),
     Opcode::new(&[0x84, 0x04, 0xFF, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0],
             "receive_copy_failed_segment_details", Class::Query, copy::failed_segment_details)
-        .action().data(Flow::In),
+        .action().data(Flow::In).reservation(Reservation::Read),
+    Opcode::new(&[0x84, 0x07, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0],
+            "receive_rod_token_information", Class::Query, copy::receive_rod_token_information)
+        .action().data(Flow::In).reservation(Reservation::Read),
     Opcode::new(&[0x88, 0x1A, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0],
             "read_16", Class::Read, transfer::read)
         .reads().data(Flow::In),
@@ -175,12 +187,18 @@ pub(super) const TABLE: &[Opcode] = &[
         .action().reads().data(Flow::In).requires(Requires::Thin),
     Opcode::new(&[0xA0, 0, 0xFF, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0], "report_luns", Class::Query, luns::report_luns)
         .data(Flow::In).attention(Attention::Passed),
+    Opcode::new(&[0xA3, 0x2A, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0], "report_target_port_groups", Class::Query,
+            target_port_groups::report)
+        .action().data(Flow::In),
     Opcode::new(&[0xA3, 0x0C, 0x87, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0],
             "report_supported_operation_codes", Class::Query, supported::operation_codes)
         .action().data(Flow::In).reservation(Reservation::Read),
     Opcode::new(&[0xA3, 0x0D, 0x80, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0],
             "report_supported_task_management_functions", Class::Query, supported::task_management_functions)
         .action().data(Flow::In).reservation(Reservation::Read),
+    Opcode::new(&[0xA4, 0x0A, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0], "set_target_port_groups", Class::Control,
+            target_port_groups::set)
+        .action().data(Flow::Out).reservation(Reservation::Write).requires(Requires::ExplicitAccess),
     Opcode::new(&[0xA8, 0x1A, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0x1F, 0], "read_12", Class::Read,
             transfer::read)
         .reads().data(Flow::In),
@@ -195,5 +213,5 @@ pub(super) const TABLE: &[Opcode] = &[
         .reads().data(Flow::Out),
     Opcode::new(&[0xB7, 0x1F, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0], "read_defect_data_12", Class::Query,
             transfer::read_defect_data)
-        .data(Flow::In),
+        .data(Flow::In).reservation(Reservation::Read),
 ];

@@ -34,6 +34,8 @@ pub(super) use report::persistent_reserve_in;
 pub use saved::Unreadable;
 pub(super) use service::{Pending, adopt, persistent_reserve_out};
 
+#[cfg(test)]
+pub(super) use registry::MOST_REGISTRANTS;
 use registry::{Port, Registry, Standing};
 
 /// What one unit knows of its reservations.

@@ -91,7 +91,7 @@ fn check(saved: Saved) -> Option<Registry> {
     let mut registrants: Vec<Registrant> = Vec::new();
     for entry in saved.registrants {
         let initiator =
-            InitiatorPort { name: names::normalize(&entry.initiator)?, isid: hexadecimal(&entry.isid)? };
+            InitiatorPort { name: names::normalize(&entry.initiator).ok()?, isid: hexadecimal(&entry.isid)? };
         let port = Port { initiator, target: entry.target_port };
         let twice = registrants
             .iter()

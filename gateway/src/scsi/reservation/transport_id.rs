@@ -62,11 +62,14 @@ pub(super) fn decode(list: &[u8]) -> Option<(TransportId, usize)> {
     }
     let text = std::str::from_utf8(text).ok()?;
     let id = match head[0] {
-        code if code == ISCSI => TransportId::Device(names::normalize(text)?),
+        code if code == ISCSI => TransportId::Device(names::normalize(text).ok()?),
         code if code == PORT | ISCSI => {
             let (name, isid) = text.split_once(",i,")?;
             let digits = isid.strip_prefix("0x").or_else(|| isid.strip_prefix("0X"))?;
-            TransportId::Port(InitiatorPort { name: names::normalize(name)?, isid: hexadecimal(digits)? })
+            TransportId::Port(InitiatorPort {
+                name: names::normalize(name).ok()?,
+                isid: hexadecimal(digits)?,
+            })
         }
         _ => return None,
     };

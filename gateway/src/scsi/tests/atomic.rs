@@ -15,12 +15,12 @@ fn an_atomic_write_is_one_request_with_its_range_held() {
     let mut bench = Bench::new();
     let data = pattern(64 * 512);
     let ended = bench.writes(&atomic(8, 64), &data);
-    assert_eq!(ended.io, ["write 4096+32768"]);
+    assert_eq!(ended.io, ["atomic 4096+32768"]);
     assert!(ended.exclusive);
     assert_eq!(bench.load(4096, data.len()), data);
     let mut fua = atomic(8, 2);
     fua[1] = 0x08;
-    assert_eq!(bench.writes(&fua, &data[..1024]).io, ["write 4096+1024 fua"]);
+    assert_eq!(bench.writes(&fua, &data[..1024]).io, ["atomic 4096+1024 fua"]);
     assert!(bench.writes(&atomic(8, 0), &[]).io.is_empty());
 }
 

@@ -16,6 +16,8 @@ use crate::scsi::step::{Away, Data, DataIn, Direction, Finished, Io, Memory, Ste
 use crate::scsi::{Background, Identity, Settings, Unit, limits};
 use crate::units::{self, Visit};
 
+pub(super) use super::cdbs::{cdb6, cdb10, cdb12, cdb16};
+
 /// A command's buffer.
 pub(super) struct Buffer {
     pub(super) bytes: Vec<u8>,
@@ -137,7 +139,8 @@ impl Bench {
         (nexuses, units): (Arc<Table>, Arc<units::Table>),
     ) -> Self {
         let block = geometry.block_size as usize;
-        let unit = Unit::new(Identity::from_serial(serial), geometry, size, Arc::clone(&nexuses), settings);
+        let unit = Unit::new(Identity::from_serial(serial), geometry, size, Arc::clone(&nexuses), settings)
+            .reached_through(Arc::new(crate::scsi::alua::Single::new(3)));
         let mut bench = Self {
             unit: unit.joined(Arc::clone(&units)),
             nexuses,
@@ -155,6 +158,12 @@ impl Bench {
         };
         bench.fails(&[0; 6], super::sense::POWER_ON_OCCURRED);
         bench
+    }
+
+    /// Lets somebody else say through which ports the unit can be used.
+    pub(super) fn through(&mut self, source: Arc<dyn crate::scsi::alua::Source>) {
+        let absent = Unit::absent(Arc::clone(&self.nexuses));
+        self.unit = std::mem::replace(&mut self.unit, absent).reached_through(source);
     }
 
     /// Another initiator, which has heard of the power-on too.
@@ -274,6 +283,11 @@ impl Bench {
                 let bytes = data.bytes[at..at + len].to_vec();
                 self.store(offset, &bytes);
             }
+            Io::WriteAtomic { offset, from, .. } => {
+                let Memory::Command { offset: at, len } = from else { panic!("not the command's") };
+                let bytes = data.bytes[at..at + len].to_vec();
+                self.store(offset, &bytes);
+            }
             Io::Write { offset, from: Memory::Owned(bytes), .. } => {
                 assert!(bytes.len() as u64 <= limits::SCRATCH);
                 self.store(offset, &bytes);
@@ -299,6 +313,10 @@ impl Bench {
                 self.store(offset, &write);
             }
             Io::Flush => {}
+            Io::SetTargetPortGroups(wishes) => {
+                let result = super::alua::set_groups(&self.unit, &wishes).map(|()| outcome);
+                return Finished { result, buffer: None };
+            }
             Io::SaveReservations(save) => {
                 let stored = match self.stored.pop() {
                     Some(stored) => stored,
@@ -399,6 +417,9 @@ fn describe(io: &Io) -> String {
         Io::Write { offset, from, fua } => {
             format!("write {offset}+{}{}", length(from), if *fua { " fua" } else { "" })
         }
+        Io::WriteAtomic { offset, from, fua } => {
+            format!("atomic {offset}+{}{}", length(from), if *fua { " fua" } else { "" })
+        }
         Io::WriteSame { offset, len, fua, .. } => {
             format!("same {offset}+{len}{}", if *fua { " fua" } else { "" })
         }
@@ -410,6 +431,7 @@ fn describe(io: &Io) -> String {
             format!("caw {offset}+{}{}", compare.len(), if *fua { " fua" } else { "" })
         }
         Io::Flush => "flush".into(),
+        Io::SetTargetPortGroups(wishes) => format!("set {} groups", wishes.len()),
         Io::Visit(away) => format!("visit {} {:?}", away.unit.lun, away.nexus.id()),
         Io::Allocation { offset, len, .. } => format!("allocation {offset}+{len}"),
         Io::SaveReservations(save) => format!("save {}", save.expected),
@@ -453,33 +475,4 @@ pub(super) fn out(data: &[u8]) -> Buffer {
 /// `len` bytes that differ from block to block.
 pub(super) fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at / 512 * 7 + at % 251 + 1) as u8).collect()
-}
-
-pub(super) fn cdb6(code: u8, lba: u32, blocks: u8) -> [u8; 6] {
-    let [_, b1, b2, b3] = lba.to_be_bytes();
-    [code, b1, b2, b3, blocks, 0]
-}
-
-pub(super) fn cdb10(code: u8, lba: u32, blocks: u16) -> [u8; 10] {
-    let mut cdb = [0; 10];
-    cdb[0] = code;
-    cdb[2..6].copy_from_slice(&lba.to_be_bytes());
-    cdb[7..9].copy_from_slice(&blocks.to_be_bytes());
-    cdb
-}
-
-pub(super) fn cdb12(code: u8, lba: u32, blocks: u32) -> [u8; 12] {
-    let mut cdb = [0; 12];
-    cdb[0] = code;
-    cdb[2..6].copy_from_slice(&lba.to_be_bytes());
-    cdb[6..10].copy_from_slice(&blocks.to_be_bytes());
-    cdb
-}
-
-pub(super) fn cdb16(code: u8, lba: u64, blocks: u32) -> [u8; 16] {
-    let mut cdb = [0; 16];
-    cdb[0] = code;
-    cdb[2..10].copy_from_slice(&lba.to_be_bytes());
-    cdb[10..14].copy_from_slice(&blocks.to_be_bytes());
-    cdb
 }

@@ -132,6 +132,79 @@ fn a_nexus_that_comes_back_is_a_new_one() {
 }
 
 #[test]
+fn an_initiator_port_that_logs_in_again_hears_of_the_lost_nexus() {
+    // RFC 7143, loss of nexus notification; SAM-5, I_T nexus loss.
+    let mut bench = Bench::new();
+    let old = bench.nexuses.enter(entry("iqn.2026-01.example:other"));
+    reports(&mut bench, &old, &[sense::POWER_ON_OCCURRED]);
+    // Replaced while one of its commands keeps the old nexus.
+    let new = bench.nexuses.enter(entry("iqn.2026-01.example:other"));
+    reports(&mut bench, &new, &[sense::I_T_NEXUS_LOSS_OCCURRED]);
+    drop((old, new));
+    let newest = bench.nexuses.enter(entry("iqn.2026-01.example:other"));
+    reports(&mut bench, &newest, &[sense::I_T_NEXUS_LOSS_OCCURRED]);
+    let stranger = bench.nexuses.enter(entry("iqn.2026-01.example:stranger"));
+    reports(&mut bench, &stranger, &[sense::POWER_ON_OCCURRED]);
+    // What it has missed is more than a lost nexus (SAM-5, unit attention condition precedence).
+    drop(stranger);
+    let stranger = bench.nexuses.enter(entry("iqn.2026-01.example:passing"));
+    bench.run_as(stranger.nexus(), &[0x12, 0, 0, 0, 96, 0], &mut room_of(96));
+    drop(stranger);
+    let stranger = bench.nexuses.enter(entry("iqn.2026-01.example:passing"));
+    reports(&mut bench, &stranger, &[sense::POWER_ON_OCCURRED]);
+    drop(stranger);
+    bench.passes(&[0; 6]);
+    bench.unit.reset(Reset::Target);
+    let stranger = bench.nexuses.enter(entry("iqn.2026-01.example:passing"));
+    reports(&mut bench, &stranger, &[sense::SCSI_BUS_RESET_OCCURRED]);
+    let first = bench.session.clone();
+    reports(&mut bench, &first, &[sense::SCSI_BUS_RESET_OCCURRED]);
+    reports(&mut bench, &newest, &[sense::SCSI_BUS_RESET_OCCURRED]);
+    drop(newest);
+    let newest = bench.nexuses.enter(entry("iqn.2026-01.example:other"));
+    bench.run_as(newest.nexus(), &[0x12, 0, 0, 0, 96, 0], &mut room_of(96));
+    bench.unit.reset(Reset::LogicalUnit);
+    reports(&mut bench, &newest, &[sense::BUS_DEVICE_RESET_FUNCTION_OCCURRED]);
+}
+
+#[test]
+fn other_luns_in_the_view_are_news_until_report_luns_has_told_them() {
+    // SPC-4, REPORT LUNS: REPORTED LUNS DATA HAS CHANGED.
+    let mut bench = Bench::new();
+    let (first, second) = (bench.session.clone(), bench.second());
+    let view = |luns: &[u16]| View { luns: luns.to_vec(), read_only: vec![] };
+    bench.nexuses.set_view(first.nexus(), view(&[0, 1]));
+    reports(&mut bench, &first, &[sense::REPORTED_LUNS_DATA_HAS_CHANGED]);
+    reports(&mut bench, &second, &[]);
+    // Once per change, whatever else happens to the table.
+    drop(bench.nexuses.enter(entry("iqn.2026-01.example:passing")));
+    reports(&mut bench, &first, &[]);
+    // Another unit behind the same number, and as many as before: a change all the same.
+    bench.nexuses.set_view(first.nexus(), view(&[1]));
+    bench.nexuses.set_view(first.nexus(), view(&[0, 1]));
+    bench.unit.resized(8 << 20);
+    let news = [sense::CAPACITY_DATA_HAS_CHANGED, sense::REPORTED_LUNS_DATA_HAS_CHANGED];
+    reports(&mut bench, &first, &news);
+    bench.nexuses.set_view(first.nexus(), view(&[1]));
+    bench.reads(&super::cdb12(0xA0, 0, 64), 64);
+    reports(&mut bench, &first, &[]);
+    // Other rights in the same inventory are not.
+    bench.nexuses.set_view(first.nexus(), View { luns: vec![1], read_only: vec![1] });
+    reports(&mut bench, &first, &[]);
+}
+
+#[test]
+fn commands_that_were_cleared_without_an_answer_are_told_of_once() {
+    // SAM-5, CLEAR TASK SET and the TAS bit: COMMANDS CLEARED BY ANOTHER INITIATOR.
+    let mut bench = Bench::new();
+    let (first, second) = (bench.session.clone(), bench.second());
+    bench.nexuses.cleared(second.nexus(), 1);
+    bench.nexuses.cleared(first.nexus(), 2);
+    reports(&mut bench, &second, &[sense::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR]);
+    reports(&mut bench, &first, &[]);
+}
+
+#[test]
 fn senders_without_a_name_are_not_greeted_but_hear_what_changes() {
     let mut bench = Bench::new();
     assert_eq!(attention(&mut bench, Nexus::UNKNOWN), None);
@@ -153,6 +226,7 @@ fn writing_commands() -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut caw = super::cdb16(0x89, 0, 0).to_vec();
     caw[13] = 1;
     commands.push((caw, vec![0; 1024]));
+    commands.push(super::copy::write_zero_token(1));
     let mut atomic = super::cdb16(0x9C, 0, 0).to_vec();
     atomic[13] = 2;
     commands.push((atomic, pattern(1024)));
@@ -171,7 +245,7 @@ fn nothing_writes_to_a_unit_that_is_write_protected_for_whatever_reason() {
         Bench::with(geometry(), Settings { write_protected: true, ..Settings::default() }, 1 << 20),
         Bench::new(),
     ];
-    let view = View { luns: vec![1], read_only: vec![1] };
+    let view = View { luns: vec![0, 1, 300], read_only: vec![1] };
     protected[2].nexuses.set_view(protected[2].session.nexus(), view);
     for bench in &mut protected {
         for (cdb, data) in writing_commands() {
@@ -194,11 +268,11 @@ fn nothing_writes_to_a_unit_that_is_write_protected_for_whatever_reason() {
 fn one_initiator_may_write_where_another_may_not() {
     let mut bench = Bench::new();
     let second = bench.second();
-    bench.nexuses.set_view(second.nexus(), View { luns: vec![1], read_only: vec![1] });
+    bench.nexuses.set_view(second.nexus(), View { luns: vec![0, 1, 300], read_only: vec![1] });
     let mut data = Buffer { bytes: pattern(512), direction: crate::scsi::Direction::Unknown };
     let ended = bench.run_as(second.nexus(), &cdb10(0x2A, 0, 1), &mut data);
     assert_eq!(code(&ended.sense), sense::WRITE_PROTECTED.code());
     bench.writes(&cdb10(0x2A, 0, 1), &pattern(512));
-    bench.nexuses.set_view(second.nexus(), View { luns: vec![1], read_only: vec![] });
+    bench.nexuses.set_view(second.nexus(), View { luns: vec![0, 1, 300], read_only: vec![] });
     assert_eq!(bench.run_as(second.nexus(), &cdb10(0x2A, 0, 1), &mut data).status, status::GOOD);
 }

@@ -29,7 +29,7 @@ fn standard_data_says_what_the_unit_is() {
     let mut bench = Bench::new();
     let data = bench.reads(&inquiry(None, 255), 255);
     assert_eq!(data.len(), 96);
-    assert_eq!(data[..8], [0x00, 0x00, 0x06, 0x12, 91, 0x08, 0x00, 0x02]);
+    assert_eq!(data[..8], [0x00, 0x00, 0x06, 0x12, 91, 0x18, 0x00, 0x02]);
     assert_eq!(&data[8..36], b"LIO-ORG TCMU device     0002");
     assert_eq!(data[58..66], [0x00, 0xA0, 0x09, 0x60, 0x04, 0x60, 0x04, 0xC0]);
     let settings = Settings { removable: true, ..Settings::default() };
@@ -72,7 +72,7 @@ fn the_supported_pages_are_ascending_and_all_there() {
 
 #[test]
 fn the_identification_page_names_unit_port_and_target() {
-    // SPC-4, Device Identification page; NAA, T10 vendor ID, relative target port, SCSI name strings.
+    // SPC-4, Device Identification page; NAA, T10 vendor ID, relative target port, target port group, SCSI name strings.
     let mut bench = Bench::new();
     let page = page(&mut bench, 0x83);
     let mut designators = Vec::new();
@@ -87,10 +87,11 @@ fn the_identification_page_names_unit_port_and_target() {
     assert_eq!(designators[0], (0x01, 0x03, naa.to_vec()));
     assert_eq!(designators[1], (0x02, 0x01, format!("LIO-ORG {SERIAL}").into_bytes()));
     assert_eq!(designators[2], (0x51, 0x94, vec![0, 0, 0, 3]));
+    assert_eq!(designators[3], (0x51, 0x95, vec![0, 0, 0, 3]));
     // SPC-4, SCSI name string designator: NUL-terminated, a multiple of four.
-    assert_eq!(designators[3], (0x53, 0x98, b"iqn.2026-01.example:target,t,0x0003\0".to_vec()));
-    assert_eq!(designators[4], (0x53, 0xA8, b"iqn.2026-01.example:target\0\0".to_vec()));
-    assert_eq!(designators.len(), 5);
+    assert_eq!(designators[4], (0x53, 0x98, b"iqn.2026-01.example:target,t,0x0003\0".to_vec()));
+    assert_eq!(designators[5], (0x53, 0xA8, b"iqn.2026-01.example:target\0\0".to_vec()));
+    assert_eq!(designators.len(), 6);
 }
 
 #[test]
@@ -178,8 +179,14 @@ fn report_luns_lists_what_this_initiator_may_see() {
     assert_eq!(list[8..16], [0; 8]);
     assert_eq!(list[16..18], [0, 1]);
     assert_eq!(list[24..26], [0x41, 0x2C]);
-    assert_eq!(bench.reads(&report_luns(2, 1024), 1024), list);
-    assert_eq!(bench.reads(&report_luns(1, 1024), 1024), [0; 8]);
+    // SPC-4, SELECT REPORT field; SAM-5, well known logical unit addressing.
+    let well_known = [0xC1, 0x01, 0, 0, 0, 0, 0, 0];
+    let all = bench.reads(&report_luns(2, 1024), 1024);
+    assert_eq!((all[3], &all[8..32], &all[32..]), (32, &list[8..], &well_known[..]));
+    assert_eq!(
+        bench.reads(&report_luns(1, 1024), 1024),
+        [&[0, 0, 0, 8, 0, 0, 0, 0], &well_known[..]].concat()
+    );
     bench.fails(&report_luns(3, 1024), sense::INVALID_FIELD_IN_CDB);
     bench.fails(&report_luns(0, 15), sense::INVALID_FIELD_IN_CDB);
     assert_eq!(bench.reads(&report_luns(0, 16), 16), list[..16]);

@@ -3,9 +3,11 @@
 mod bench;
 
 mod absent;
+mod alua;
 mod atomic;
 mod buffer;
 mod capacity;
+mod cdbs;
 mod compare;
 mod copy;
 mod diagnostic;
@@ -18,7 +20,9 @@ mod mode;
 mod properties;
 mod provision;
 mod removable;
+mod reserve;
 mod sanitize;
+mod space;
 mod supported;
 mod transfer;
 mod verify;

@@ -37,7 +37,7 @@ fn the_pages_are_those_of_the_standards() {
     let mut bench = Bench::new();
     assert_eq!(page(&mut bench, 0x01), [0x01, 0x0A, 0xC0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(page(&mut bench, 0x08)[..4], [0x08, 0x12, 0x04, 0]);
-    assert_eq!(page(&mut bench, 0x0A), [0x0A, 0x0A, 0x02, 0x10, 0, 0, 0, 0, 0xFF, 0xFF, 0, 0]);
+    assert_eq!(page(&mut bench, 0x0A), [0x0A, 0x0A, 0x02, 0x10, 0, 0x40, 0, 0, 0xFF, 0xFF, 0, 0]);
     assert_eq!(page(&mut bench, 0x1C)[..4], [0x1C, 0x0A, 0x08, 0]);
     let all = page(&mut bench, 0x3F);
     assert_eq!(all.len(), 12 + 20 + 12 + 12);
@@ -60,7 +60,7 @@ fn pages_that_are_not_there_and_saved_values_are_refused() {
 fn changeable_values_are_a_mask_of_what_mode_select_takes() {
     let mut bench = Bench::new();
     assert_eq!(page(&mut bench, 0x40 | 0x08)[..4], [0x08, 0x12, 0x04, 0]);
-    assert_eq!(page(&mut bench, 0x40 | 0x0A), [0x0A, 0x0A, 0x04, 0, 0x08, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(page(&mut bench, 0x40 | 0x0A), [0x0A, 0x0A, 0x04, 0, 0x08, 0x40, 0, 0, 0, 0, 0, 0]);
     assert_eq!(page(&mut bench, 0x40 | 0x01)[2..], [0; 10]);
     let uncached = Geometry { volatile_cache: false, ..geometry() };
     let mut bench = Bench::with(uncached, Settings::default(), 1 << 20);
@@ -117,9 +117,9 @@ fn wp_says_whether_this_initiator_may_write() {
     let wp = |bench: &mut Bench| bench.reads(&sense6(0x0A, 0), 255)[2] & 0x80 != 0;
     let mut bench = Bench::new();
     assert!(!wp(&mut bench));
-    bench.nexuses.set_view(bench.session.nexus(), View { luns: vec![1], read_only: vec![1] });
+    bench.nexuses.set_view(bench.session.nexus(), View { luns: vec![0, 1, 300], read_only: vec![1] });
     assert!(wp(&mut bench));
-    bench.nexuses.set_view(bench.session.nexus(), View { luns: vec![1, 2], read_only: vec![2] });
+    bench.nexuses.set_view(bench.session.nexus(), View { luns: vec![0, 1, 300], read_only: vec![300] });
     assert!(!wp(&mut bench));
     let list = changed(&mut bench, 0x0A, |page| page[4] = 0x08);
     bench.writes(&select6(&list), &list);
@@ -175,7 +175,7 @@ fn a_list_with_any_fault_changes_nothing() {
     let short = sense::PARAMETER_LIST_LENGTH_ERROR;
     let control = page(&mut bench, 0x0A);
     let mut unchangeable = control.clone();
-    unchangeable[5] = 0x40;
+    unchangeable[5] = 0xC0;
     let mut wrong_length = control.clone();
     wrong_length[1] = 0x0B;
     for (rest, sense) in [

@@ -4,7 +4,7 @@ use super::bench::{geometry, out, room_of};
 use super::{Bench, cdb12, sense};
 use crate::disk::Geometry;
 use crate::scsi::Settings;
-use crate::scsi::opcode::{self, Class};
+use crate::scsi::opcode::{self, Class, Requires};
 use crate::scsi::step::status;
 
 /// REPORT SUPPORTED OPERATION CODES (SPC-4).
@@ -19,7 +19,10 @@ fn rsoc(options: u8, code: u8, action: u16, allocation: u32) -> [u8; 12] {
 fn units() -> Vec<Bench> {
     let thick = Geometry { provisioning: None, ..geometry() };
     let removable = Settings { removable: true, ..Settings::default() };
+    let mut set_from_outside = Bench::new();
+    set_from_outside.through(super::alua::Cluster::new(true));
     vec![
+        set_from_outside,
         Bench::new(),
         Bench::with(thick, Settings::default(), 1 << 20),
         Bench::with(geometry(), removable, 1 << 20),
@@ -161,7 +164,7 @@ fn a_bit_that_the_usage_map_does_not_have_is_refused_by_name() {
 fn a_cdb_that_ends_too_early_is_refused() {
     let mut bench = Bench::new();
     bench.fails(&[], sense::INVALID_COMMAND_OPERATION_CODE);
-    for row in opcode::all().iter().filter(|row| row.code != 0x1E) {
+    for row in opcode::all().iter().filter(|row| matches!(row.requires, Requires::Nothing | Requires::Thin)) {
         let mut cdb = row.usage.to_vec();
         cdb.truncate(row.usage.len() - 1);
         bench.fails(&cdb, sense::INVALID_FIELD_IN_CDB);

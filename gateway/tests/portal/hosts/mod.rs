@@ -1,8 +1,10 @@
 //! What hosts send, in the order they send it: claiming a disk, using it, giving space back, over real sessions.
 //!
 //! The sequences are written from the standards and from what is known of each host; every assertion names the clause.
-//! Cloning, token copies and cluster reservations are beside their commands.
+//! Cluster reservations are beside their commands.
 
+mod complaints;
+mod copies;
 mod esxi;
 mod linux;
 mod windows;
@@ -28,10 +30,14 @@ struct Served {
 
 impl Served {
     fn new() -> Self {
+        Self::of(BLOCKS, 512)
+    }
+
+    fn of(blocks: u64, block_size: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk.img");
-        let create = Some(BLOCKS * 512);
-        let options = Options { path: path.clone(), block_size: 512, create, read_only: false };
+        let create = Some(blocks * u64::from(block_size));
+        let options = Options { path: path.clone(), block_size, create, read_only: false };
         let disk = FileDisk::open(&options, &Workers::start(2).unwrap()).unwrap();
         let setup = Setup { lanes: true, disk: Some(Arc::new(disk)), ..Setup::default() };
         Self { bench: Bench::with(setup), path, _folder: folder }

@@ -16,6 +16,7 @@ use rbdgate::nexus;
 use rbdgate::portal::{Access, Directory, Grant, Limits, Parameters, Port, Server, Target, Ticket};
 use rbdgate::reactor::Reactors;
 use rbdgate::scsi::{Identity, Settings, Unit};
+use rbdgate::units;
 use ring::{Consumer, Options, Pool, Producer};
 
 use device::Device;
@@ -73,6 +74,8 @@ pub(crate) struct Bench {
     _reactors: Arc<Reactors>,
     pub(crate) directory: Directory,
     pub(crate) lanes: Vec<Lane>,
+    /// The LUNs among which copies find their ends.
+    _listings: Vec<units::Listing>,
 }
 
 impl Bench {
@@ -85,15 +88,27 @@ impl Bench {
         let pool = Pool::new(setup.pool);
         let nexuses = nexus::Table::new();
         let (mut devices, mut lanes, mut producers) = (Vec::new(), Vec::new(), Vec::new());
+        let (units, mut listings) = (units::Table::new(), Vec::new());
         let mut port = |number: Option<u16>| {
             let (producer, consumer) = ring::create::<Ticket>(&setup.options, &pool).unwrap();
             let port = Port::new(producer.clone(), setup.qfull_timeout);
             producers.push(producer);
             if setup.lanes {
                 let disk = number.map(|_| setup.disk.clone().unwrap_or_else(|| memory(setup.blocks)));
-                let parts = parts(consumer, number, disk, &nexuses, port.clone());
+                let parts = parts(consumer, number, disk, &nexuses, &units, port.clone());
                 let lane = lane::start(&reactors.all()[0], parts);
+                if let Some(lun) = number {
+                    let entry = units::Entry {
+                        target: TARGET.into(),
+                        lun,
+                        identity: identity(lun),
+                        block_size: 512,
+                        door: lane.door(),
+                    };
+                    listings.push(units.enter(entry));
+                }
                 port.connect_lane(lane.doorbell());
+                port.connect_task_aborted_status(lane.task_aborted_status());
                 lanes.push(lane);
             } else {
                 let device = Device::start(consumer, setup.blocks, port.clone());
@@ -104,6 +119,23 @@ impl Bench {
         };
         let ports: Vec<_> = (0..setup.luns).map(|number| port(Some(number))).collect();
         let absent = port(None);
+        let well_known = setup.lanes.then(|| {
+            let (producer, consumer) = ring::create::<Ticket>(&setup.options, &pool).unwrap();
+            let port = Port::new(producer, setup.qfull_timeout);
+            let unit = Unit::well_known(Arc::clone(&nexuses));
+            let parts = lane::Parts {
+                name: "well known".into(),
+                consumer,
+                unit,
+                disk: None,
+                reservations: reservations::Memory::new(),
+                producer: port.clone(),
+            };
+            let lane = lane::start(&reactors.all()[0], parts);
+            port.connect_lane(lane.doorbell());
+            lanes.push(lane);
+            port
+        });
         let luns: BTreeMap<_, _> = (0..setup.luns).zip(ports.iter().cloned()).collect();
         let view = nexus::View { luns: luns.keys().copied().collect(), read_only: Vec::new() };
         let anyone = Some(Grant { view, ..Grant::default() });
@@ -114,6 +146,7 @@ impl Bench {
             addresses: Vec::new(),
             luns,
             absent,
+            well_known,
             access,
             parameters: setup.parameters,
             reactor: reactors.all()[0].clone(),
@@ -133,6 +166,7 @@ impl Bench {
             _reactors: reactors,
             directory,
             lanes,
+            _listings: listings,
         }
     }
 
@@ -163,19 +197,24 @@ fn memory(blocks: usize) -> Arc<dyn Disk> {
     Arc::new(Memory::new((blocks * device::BLOCK) as u64, 512))
 }
 
+fn identity(lun: u16) -> Identity {
+    Identity::from_serial(format!("{lun:08x}-0000-4000-8000-000000000000"))
+}
+
 /// A lane over a disk, or the one for LUNs that do not exist.
 fn parts(
     consumer: Consumer,
     number: Option<u16>,
     disk: Option<Arc<dyn Disk>>,
     nexuses: &Arc<nexus::Table>,
+    units: &Arc<units::Table>,
     producer: Arc<Port>,
 ) -> lane::Parts {
     let unit = match (&disk, number) {
         (Some(disk), Some(lun)) => {
-            let settings = Settings { lun, removable: false, write_protected: false };
-            let identity = Identity::from_serial(format!("00000000-0000-4000-8000-00000000000{lun}"));
-            Unit::new(identity, disk.geometry().clone(), disk.size(), Arc::clone(nexuses), settings)
+            let settings = Settings { lun, ..Settings::default() };
+            Unit::new(identity(lun), disk.geometry().clone(), disk.size(), Arc::clone(nexuses), settings)
+                .joined(Arc::clone(units))
         }
         _ => Unit::absent(Arc::clone(nexuses)),
     };

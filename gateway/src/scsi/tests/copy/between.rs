@@ -52,6 +52,7 @@ fn a_unit_outside_the_initiators_view_is_not_reachable() {
     // The view changes while the session goes on.
     let nexus = bench.session.nexus();
     bench.nexuses.set_view(nexus, View { luns: vec![1, 7], read_only: vec![] });
+    bench.fails(&[0; 6], sense::REPORTED_LUNS_DATA_HAS_CHANGED);
     bench.writes(&extended_copy(list((1, 0), 1).len()), &list((1, 0), 1));
 }
 
@@ -105,6 +106,7 @@ fn a_view_that_is_read_only_holds_there_too() {
     let (other, _listing) = neighbour(&bench, OTHER, second(), geometry());
     let nexus = bench.session.nexus();
     bench.nexuses.set_view(nexus, View { luns: vec![0, 1], read_only: vec![0] });
+    bench.fails(&[0; 6], sense::REPORTED_LUNS_DATA_HAS_CHANGED);
     fails(&mut bench, &list((0, 1), 1), sense::THIRD_PARTY_DEVICE_FAILURE);
     assert!(other.0.lock().unwrap().written.is_empty());
 }

@@ -4,6 +4,7 @@ mod between;
 mod list;
 mod model;
 mod status;
+mod token;
 mod within;
 
 use std::sync::{Arc, Mutex};
@@ -20,6 +21,12 @@ pub(super) fn extended_copy(len: usize) -> [u8; 16] {
     cdb[0] = 0x83;
     cdb[10..14].copy_from_slice(&(len as u32).to_be_bytes());
     cdb
+}
+
+/// WRITE USING TOKEN of zeros over the first blocks: CDB and parameter list.
+pub(super) fn write_zero_token(blocks: u32) -> (Vec<u8>, Vec<u8>) {
+    let list = token::destination(&token::zero_token(), 0, &[(0, blocks)]);
+    (token::cdb(0x11, 1, list.len()).to_vec(), list)
 }
 
 /// RECEIVE COPY RESULTS with a service action and a list identifier.
