@@ -21,7 +21,7 @@ pub const CONTROL: &str = "/run/rbdgate/control.sock";
 pub const STATE: &str = "/var/lib/rbdgate";
 
 pub(super) fn check(file: raw::File, folder: &Path) -> Result<Config, Vec<Problem>> {
-    let mut checker = Checker { problems: Vec::new(), folder: folder.into() };
+    let mut checker = Checker { problems: Vec::new(), folder: folder.into(), serials: BTreeMap::new() };
     let config = checker.config(file);
     if checker.problems.is_empty() { Ok(config) } else { Err(checker.problems) }
 }
@@ -29,6 +29,8 @@ pub(super) fn check(file: raw::File, folder: &Path) -> Result<Config, Vec<Proble
 struct Checker {
     problems: Vec<Problem>,
     folder: PathBuf,
+    /// Disks by what hosts know them by.
+    serials: BTreeMap<String, String>,
 }
 
 impl Checker {
@@ -132,7 +134,7 @@ impl Checker {
             block_size,
             physical_block_size,
             pool_threshold,
-            serial: disk.serial.map(|serial| self.ascii(&format!("{at}.serial"), serial, 36)),
+            serial: disk.serial.map(|serial| self.serial(&at, &name, serial)),
             vendor: disk.vendor.map(|vendor| self.ascii(&format!("{at}.vendor"), vendor, 8)),
             product: disk.product.map(|product| self.ascii(&format!("{at}.product"), product, 16)),
             removable: disk.removable.unwrap_or(false),
@@ -147,6 +149,28 @@ impl Checker {
     }
 
     /// Logical and physical block, bytes.
+    /// Hosts tell disks apart by the NAA name, which is made of the serial's first 25 hexadecimal digits where it has as
+    /// many, and else of the whole: two disks of one name would be taken for two paths to one.
+    fn serial(&mut self, at: &str, disk: &str, serial: Spanned<String>) -> String {
+        let digits: String = serial.value.chars().filter(char::is_ascii_hexdigit).take(25).collect();
+        let (named, what) = if digits.len() == 25 {
+            (
+                digits.to_ascii_lowercase(),
+                "its first 25 hexadecimal digits, by which hosts know the disk, are",
+            )
+        } else {
+            (serial.value.clone(), "by it hosts know the disk, and its characters are")
+        };
+        match self.serials.get(&named) {
+            Some(other) => {
+                let says = format!("{what} those of the disk \"{other}\" too; every disk needs its own");
+                self.problem(line(&serial), &format!("{at}.serial"), says);
+            }
+            None => drop(self.serials.insert(named, disk.to_owned())),
+        }
+        self.ascii(&format!("{at}.serial"), serial, 36)
+    }
+
     fn blocks(
         &mut self,
         at: &str,

@@ -185,3 +185,23 @@ fn a_name_that_is_none_is_refused_with_the_reason() {
     let found = problems(&SMALL.replace("example:One", "example:one two"));
     assert!(found[0].contains("targets[0].name") && found[0].contains("' '"), "{found:?}");
 }
+
+#[test]
+fn two_disks_that_hosts_could_not_tell_apart_are_refused() {
+    // 25 hexadecimal digits of a serial are in the NAA name, as the kernel target makes it.
+    let two = |first: &str, second: &str| {
+        SMALL.replace(
+            "    file: { path: vm1.img, size: 10GiB }\n",
+            &format!(
+                "    file: {{ path: vm1.img, size: 10GiB }}\n    serial: {first}\n  vm2:\n    memory: {{ size: 1GiB }}\n    serial: {second}\n"
+            ),
+        )
+    };
+    let (one, other) = ("8e9a1d6c-12f3-4a5b-9c7d-0123456789ab", "8E9A1D6C-12F3-4A5B-9C7D-0123456789AC");
+    let found = problems(&two(one, other));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("line 8, disks.vm2.serial: ") && found[0].contains("\"vm1\""), "{found:?}");
+    assert_eq!(problems(&two("disk-1", "disk-1")).len(), 1);
+    parse(&two("disk-1", "disk-2")).unwrap();
+    parse(&two(one, "8e9a1d6d-12f3-4a5b-9c7d-0123456789ab")).unwrap();
+}

@@ -1,7 +1,10 @@
 //! libiscsi's own tools against the portal with real lanes and disks in memory. They are in Debian's
 //! libiscsi-bin.
 
+use std::collections::BTreeMap;
 use std::process::Command;
+
+use rbdgate::portal::{Directory, Redirect};
 
 use crate::kit::{Bench, Setup, TARGET};
 
@@ -45,4 +48,17 @@ fn iscsi_perf_reads_for_a_second() {
     let text = run("iscsi-perf", &["-b", "8", "-m", "32", "-t", "1", "-r", &url]);
     assert!(text.contains("iops"), "{text}");
     bench.wait_idle();
+}
+
+#[test]
+fn iscsi_inq_follows_a_redirection_to_the_gateway_that_serves_the_target() {
+    // RFC 7143, Login Response, Status-Class 1: the initiator logs in at TargetAddress instead.
+    let (away, here) = (bench(), bench());
+    let redirects =
+        BTreeMap::from([(TARGET.to_owned(), Redirect { address: here.address, permanent: false })]);
+    away.server().apply(Directory { redirects, ..away.directory.clone() });
+    let url = format!("iscsi://{}/{TARGET}/0", away.address);
+    let text = run("iscsi-inq", &[&url]);
+    assert!(text.contains("LIO-ORG"), "{text}");
+    assert_eq!((away.server().stats().logins, here.server().stats().logins), (0, 1));
 }
