@@ -24,7 +24,7 @@ enum Action {
 struct Redirect {
     /// The target's iSCSI name; `all` for every target without a redirection of its own
     target: String,
-    /// Where logins go: IP:PORT, [IPv6]:PORT, or an IP for port 3260
+    /// Where logins go: an IP, for port 3260, or an IP and a port, as in 192.0.2.7:3261 (an IPv6 address then in brackets)
     #[arg(value_parser = address, required_unless_present = "clear", conflicts_with = "clear")]
     address: Option<SocketAddr>,
     /// Take logins here again

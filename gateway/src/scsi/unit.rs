@@ -252,7 +252,7 @@ impl Unit {
         }
     }
 
-    /// Whether the unit is at something of its own, which [`Io::Background`](super::Io::Background) waits for.
+    /// Whether the unit is at something of its own, which [`Io::Background`] waits for.
     pub fn is_busy(&self) -> bool {
         matches!(&self.server, Server::Present(device) if device.background.runs() || device.space.is_due())
     }

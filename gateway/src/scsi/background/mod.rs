@@ -1,7 +1,7 @@
 //! What the unit does on its own account, without a command: SANITIZE, FORMAT UNIT, self-tests (SBC-4 and SPC-4).
 //!
-//! One *operation* at a time. The lane asks for its next requests ([`Background::next`]), carries them out and brings the
-//! results back ([`Background::finished`]), beside all commands. A command without IMMED waits for the end as one of its
+//! One *operation* at a time. The lane asks for its next requests ([`State::next`]), carries them out and brings the
+//! results back ([`State::finished`]), beside all commands. A command without IMMED waits for the end as one of its
 //! requests ([`Io::Background`]); the operation does not depend on it: SANITIZE and FORMAT UNIT outlive the command, its
 //! nexus, task management and resets (SBC-4, sanitize operations), a self-test ends with a reset.
 //!
