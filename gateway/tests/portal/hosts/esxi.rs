@@ -84,6 +84,14 @@ fn esxi_claims_a_lun_by_its_identity_and_finds_every_primitive() {
     let mode = data(&mut host, &[0x1A, 0x08, 0x08, 0, 192, 0], 192);
     assert_eq!(mode[2], 0x10);
 
+    // SPC-4, REPORT TARGET PORT GROUPS: the group of the session's port is there, active/optimized, as its designator says.
+    let groups = data(&mut host, &[0xA3, 0x0A, 0, 0, 0, 0, 0, 0, 0, 255, 0, 0], 255);
+    assert_eq!(number(&groups[..4]) as usize, groups.len() - 4);
+    assert_eq!(groups[4] & 0x0F, 0);
+    let group = designators(&identity).into_iter().find(|(_, kind, _)| *kind == 5).unwrap();
+    assert_eq!(group.2[2..4], groups[6..8]);
+    assert_ne!(inquiry[5] & 0x30, 0, "TPGS");
+
     // SPC-4, REPORT SUPPORTED OPERATION CODES: what VAAI needs; of the copies the one with a one-byte list identifier.
     for (code, service_action) in
         [(0x89, None), (0x93, None), (0x42, None), (0x83, Some(0x00)), (0x84, Some(0x03))]
