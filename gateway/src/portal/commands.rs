@@ -308,9 +308,22 @@ impl Connection {
         self.send_notices();
     }
 
-    /// Ends commands whose time has run out.
+    /// Ends commands whose time has run out, and one that holds memory others wait for while it waits itself, when nothing
+    /// of it has come back for a while: each of them would wait for the others.
     pub(super) fn expire(&mut self) {
         let now = self.now;
+        let holders =
+            self.tasks.select(|task| matches!(task.state, State::Blocks(_)) && !task.extent.is_empty());
+        // The last come goes first.
+        if let Some(key) = holders.into_iter().max_by_key(|key| key.serial)
+            && let Some(at) = self.tasks.get(key).map(|task| task.at)
+        {
+            let released = self.luns.get(at).port.producer().pool().usage().released;
+            let id = (Arc::as_ptr(&self.inbox) as usize, key.serial);
+            if self.shared.standstill.must_yield(released, id, now) {
+                self.fail(key, Failure::Full);
+            }
+        }
         for key in self.tasks.select(|task| task.deadline.is_some_and(|deadline| deadline <= now)) {
             let Some(task) = self.tasks.get(key) else { continue };
             let failure = match task.state {

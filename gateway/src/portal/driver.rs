@@ -359,7 +359,13 @@ async fn run(established: Established, socket: &Socket, peer: SocketAddr) {
                 Depth { initial: target.parameters.initial_depth, limit: target.parameters.queue_depth };
             (
                 Luns::new(target, &view, &inbox),
-                Window::new(stat_sn, exp_cmd_sn, depth, unit, Some(producer.pool())),
+                Window::new(
+                    stat_sn,
+                    exp_cmd_sn,
+                    depth,
+                    unit,
+                    Some((producer.pool(), Arc::clone(&shared.bank))),
+                ),
             )
         }
         None => (Luns::default(), Window::new(stat_sn, exp_cmd_sn, Depth { initial: 4, limit: 4 }, 0, None)),

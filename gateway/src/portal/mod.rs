@@ -27,6 +27,7 @@
 //! * Error recovery level 0: what cannot be mended ends the connection, and only that connection.
 
 mod alive;
+mod bank;
 mod commands;
 mod conn;
 mod control;

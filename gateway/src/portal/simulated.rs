@@ -131,7 +131,8 @@ impl Simulated {
             local: ([127, 0, 0, 1], 3260).into(),
         };
         let shared = Shared::new(Directory::default(), nexuses, Limits::default());
-        let window = Window::new(1, 1, Depth { initial: 32, limit: 64 }, unit, Some(pool.clone()));
+        let bank = Some((pool.clone(), Arc::clone(&shared.bank)));
+        let window = Window::new(1, 1, Depth { initial: 32, limit: 64 }, unit, bank);
         let now = Instant::now();
         let connection = Connection::new(shared, session, negotiated, window, inbox, luns, now);
         let bytes = Bytes { chunk: chunk.max(2048), room: usize::MAX, ..Bytes::default() };

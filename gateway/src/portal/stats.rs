@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 
+use super::bank::{Bank, Standstill};
 use super::login::Status;
 use super::registry::Registry;
 use super::target::{Directory, Limits};
@@ -138,6 +139,8 @@ pub(crate) struct Shared {
     pub(crate) registry: Registry,
     pub(crate) limits: Limits,
     pub(crate) nexuses: Arc<nexus::Table>,
+    pub(crate) bank: Arc<Bank>,
+    pub(crate) standstill: Standstill,
     log: LogLimit,
     stopping: AtomicBool,
 }
@@ -150,6 +153,8 @@ impl Shared {
             registry: Registry::default(),
             limits,
             nexuses,
+            bank: Arc::default(),
+            standstill: Standstill::default(),
             log: LogLimit { window: Mutex::new((Instant::now(), 0)) },
             stopping: AtomicBool::new(false),
         })

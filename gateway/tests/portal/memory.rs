@@ -171,3 +171,35 @@ fn many_sessions_share_a_small_pool_and_every_one_makes_progress() {
     bench.wait_idle();
     eventually("what was set aside is given back", || bench.pool.usage().reserved == 0);
 }
+
+#[test]
+fn commands_that_hold_first_bursts_and_wait_for_the_rest_do_not_wait_for_each_other_for_ever() {
+    let mut setup = small(16 << 20, Duration::from_secs(60));
+    (setup.pool, setup.options.command_area) = (2 << 20, 64 << 10);
+    // These initiators answer no pings while they wait.
+    setup.parameters.nop_interval = Duration::ZERO;
+    let bench = Bench::with(setup);
+    // Each holds a quarter of a mebibyte and wants a mebibyte and a half: five of them leave too little for any.
+    let started = std::time::Instant::now();
+    let workers: Vec<_> = (0..5u8)
+        .map(|number| {
+            let address = bench.address;
+            std::thread::spawn(move || {
+                let mut initiator = Initiator::connect(address);
+                initiator.isid[5] = number;
+                initiator.log_in(TARGET, &[("InitialR2T", "No"), ("FirstBurstLength", "262144")]);
+                let data = pattern(number.into(), 3 << 19);
+                let command = initiator.command(&write10(0, 3072), false, true, data.len());
+                initiator.send(command.encode(), &[], &data[..256 << 10]);
+                initiator.finish(command.task_tag, &data).status
+            })
+        })
+        .collect();
+    let statuses: Vec<u8> = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
+    assert!(
+        statuses.iter().all(|status| matches!(status, 0 | 0x28)) && statuses.contains(&0),
+        "{statuses:02x?}"
+    );
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+    bench.wait_idle();
+}

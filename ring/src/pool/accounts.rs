@@ -90,6 +90,8 @@ pub(super) struct Accounts {
     /// Granted bytes, without those of preallocated areas.
     held: u64,
     held_fixed: u64,
+    /// Bytes ever given back.
+    released: u64,
     pub(super) reserved: u64,
     /// Sum of the reserves, and of what is held within them.
     reserves: u64,
@@ -116,6 +118,7 @@ impl Accounts {
             base: 0,
             held: 0,
             held_fixed: 0,
+            released: 0,
             reserved: 0,
             reserves: 0,
             covered: 0,
@@ -211,6 +214,7 @@ impl Accounts {
         if bytes == 0 {
             return;
         }
+        self.released = self.released.wrapping_add(bytes);
         let account = self.account(tenant);
         let before = account.held.min(account.reserve);
         account.held -= bytes;
@@ -424,6 +428,7 @@ impl Accounts {
             limit: self.limit,
             charged: self.charged,
             in_use: self.held + self.held_fixed,
+            released: self.released,
             reserved: self.reserved,
             waiting_luns: self.heads.len(),
             luns: self.count as usize,

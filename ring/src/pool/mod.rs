@@ -37,6 +37,8 @@ pub struct PoolUsage {
     pub charged: u64,
     /// Of `charged`: blocks that a command holds now.
     pub in_use: u64,
+    /// Bytes that commands have ever given back. While it stands still, nobody who waits is served.
+    pub released: u64,
     /// Set aside by [`Pool::try_reserve`].
     pub reserved: u64,
     /// LUNs with at least one waiting allocation.
@@ -56,6 +58,12 @@ impl Reserve {
     /// Bytes still set aside.
     pub fn remaining(&self) -> usize {
         self.bytes as usize
+    }
+
+    /// Takes `bytes` of it out, if there are as many.
+    pub fn split(&mut self, bytes: usize) -> Option<Self> {
+        self.bytes = self.bytes.checked_sub(bytes as u64)?;
+        Some(Self { pool: Arc::clone(&self.pool), bytes: bytes as u64 })
     }
 }
 
