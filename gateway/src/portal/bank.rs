@@ -56,6 +56,17 @@ const FORGOTTEN: Duration = Duration::from_secs(3);
 /// Who a waiting command is: its connection and its serial there.
 type Waiter = (usize, u32);
 
+/// What a command does that holds memory and waits for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Wait: something moves.
+    Wait,
+    /// Wait on, at a standstill; nothing that can be spared may stand in its way.
+    Stay,
+    /// Give up.
+    Yield,
+}
+
 /// Commands that hold the blocks of their first burst and wait for the rest can come to hold the whole of a small pool: each
 /// waits for the others, for ever. When nothing has come back to the pool for a while, all but one of them yield, one after
 /// the other, until something moves.
@@ -73,19 +84,18 @@ struct State {
 }
 
 impl Standstill {
-    /// Whether `waiter`, which holds memory and waits for more, must give up. `released`: bytes that ever came back to the
-    /// pool.
-    pub(super) fn must_yield(&self, released: u64, waiter: Waiter, now: Instant) -> bool {
+    /// What `waiter`, which holds memory and waits for more, does now. `released`: bytes that ever came back to the pool.
+    pub(super) fn ask(&self, released: u64, waiter: Waiter, now: Instant) -> Turn {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match state.seen {
             Some((seen, since)) if seen == released => {
                 if now.saturating_duration_since(since) < PATIENCE {
-                    return false;
+                    return Turn::Wait;
                 }
             }
             _ => {
                 state.seen = Some((released, now));
-                return false;
+                return Turn::Wait;
             }
         }
         let taken = state
@@ -94,9 +104,9 @@ impl Standstill {
             .map(|(who, _)| who);
         if taken.is_none_or(|who| who == waiter) {
             state.stays = Some((waiter, now));
-            return false;
+            return Turn::Stay;
         }
-        true
+        Turn::Yield
     }
 }
 
@@ -109,13 +119,13 @@ mod tests {
         let standstill = Standstill::default();
         let start = Instant::now();
         let at = |milliseconds: u64| start + Duration::from_millis(milliseconds);
-        assert!(!standstill.must_yield(7, (1, 1), at(0)));
-        assert!(!standstill.must_yield(7, (2, 1), at(900)));
-        assert!(!standstill.must_yield(7, (1, 1), at(1000)), "the first to notice stays");
-        assert!(standstill.must_yield(7, (2, 1), at(1100)));
-        assert!(!standstill.must_yield(8, (3, 1), at(1200)), "something has moved");
-        assert!(!standstill.must_yield(8, (1, 1), at(2200)));
-        assert!(standstill.must_yield(8, (3, 1), at(2300)));
-        assert!(!standstill.must_yield(8, (3, 1), at(5300)), "the other one is gone");
+        assert_eq!(standstill.ask(7, (1, 1), at(0)), Turn::Wait);
+        assert_eq!(standstill.ask(7, (2, 1), at(900)), Turn::Wait);
+        assert_eq!(standstill.ask(7, (1, 1), at(1000)), Turn::Stay, "the first to notice stays");
+        assert_eq!(standstill.ask(7, (2, 1), at(1100)), Turn::Yield);
+        assert_eq!(standstill.ask(8, (3, 1), at(1200)), Turn::Wait, "something has moved");
+        assert_eq!(standstill.ask(8, (1, 1), at(2200)), Turn::Stay);
+        assert_eq!(standstill.ask(8, (3, 1), at(2300)), Turn::Yield);
+        assert_eq!(standstill.ask(8, (3, 1), at(5300)), Turn::Stay, "the other one is gone");
     }
 }

@@ -15,6 +15,7 @@ use std::task::{Context, Poll};
 use ring::{AllocateError, Completion, Direction, Extent, RejectedReason, Request};
 use smallvec::SmallVec;
 
+use super::bank::Turn;
 use super::conn::{Connection, Delivery, Incoming};
 use super::inbox::{End, Ticket};
 use super::pdu::{Header, Reject, ScsiCommand, ScsiResponse};
@@ -320,8 +321,11 @@ impl Connection {
         {
             let released = self.luns.get(at).port.producer().pool().usage().released;
             let id = (Arc::as_ptr(&self.inbox) as usize, key.serial);
-            if self.shared.standstill.must_yield(released, id, now) {
-                self.fail(key, Failure::Full);
+            match self.shared.standstill.ask(released, id, now) {
+                Turn::Wait => {}
+                // What the session has set aside for commands to come would keep this one waiting.
+                Turn::Stay => self.window.give_up_credit(),
+                Turn::Yield => self.fail(key, Failure::Full),
             }
         }
         for key in self.tasks.select(|task| task.deadline.is_some_and(|deadline| deadline <= now)) {

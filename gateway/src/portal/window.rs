@@ -185,6 +185,15 @@ impl Window {
         held.min(wanted).min(most) as u32
     }
 
+    /// Gives all credit back to the pool. What the window has promised stays promised: a command that finds no place then is
+    /// answered TASK SET FULL.
+    pub(super) fn give_up_credit(&mut self) {
+        self.bank.clear();
+        if let Some((_, bank)) = &self.pool {
+            bank.clear();
+        }
+    }
+
     /// Gives commands' worth of credit to others.
     fn hand_over(&mut self, mut commands: usize, bank: &Bank) {
         while commands > 0
