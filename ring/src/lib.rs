@@ -98,6 +98,7 @@ mod producer;
 mod protocol;
 mod segments;
 mod shm;
+pub mod uio;
 
 pub use consumer::{Command, Consumer, Entry, NextError, OpenError, Response, TaskManagement};
 pub use corrupt::Corrupt;

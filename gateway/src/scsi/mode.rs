@@ -5,9 +5,10 @@
 //! the page with every field off and with every field on. So the three can not disagree.
 
 use super::cdb::Request;
-use super::device::{Answer, Device, good, parameter_data};
+use super::device::{Answer, Device, Settle, good, parameter_data};
 use super::gate::Audience;
 use super::sense::{self, Sense};
+use super::step::Io;
 use crate::disk::Geometry;
 
 /// The fields of all pages that an initiator can change.
@@ -299,11 +300,13 @@ pub(super) fn select(device: &mut Device, request: &Request<'_>) -> Answer {
         return Err(sense::INVALID_FIELD_IN_PARAMETER_LIST);
     }
     fields.threshold = None;
+    let cache_turned_off = device.mode.write_cache() && !fields.write_cache;
     if fields != device.mode.current {
         device.mode.current = fields;
         device.gate.establish(sense::MODE_PARAMETERS_CHANGED, Audience::Others(request.nexus));
     }
-    good(claimed)
+    // SBC-3, Caching mode page: who turns the cache off may rely on all that was answered before.
+    if cache_turned_off { Settle::write(Some(claimed)).after(Io::Flush) } else { good(claimed) }
 }
 
 /// Checks header and block descriptor, which can change nothing, and returns what follows.

@@ -4,6 +4,7 @@ use ring::Nexus;
 
 use super::run::store;
 use crate::disk::Error;
+use crate::scsi::alua;
 use crate::scsi::device::Device;
 use crate::scsi::gate;
 use crate::scsi::opcode;
@@ -19,11 +20,11 @@ const WRITE: [u8; 1] = [0x8A];
 ///
 /// Unit attention conditions stay pending: it is the initiator's next command that reports them.
 pub(in crate::scsi) fn admit(device: &mut Device, nexus: Nexus, call: Call) -> Result<Io, (Error, Vec<u8>)> {
-    let (row, offset, buffer, writes) = match call {
-        Call::Read { offset, buffer } => (opcode::find(&READ), offset, buffer, false),
-        Call::Write { offset, buffer } => (opcode::find(&WRITE), offset, buffer, true),
+    let (cdb, offset, buffer, writes) = match call {
+        Call::Read { offset, buffer } => (&READ, offset, buffer, false),
+        Call::Write { offset, buffer } => (&WRITE, offset, buffer, true),
     };
-    let Some(row) = row else { return Err((Error::Unsupported, buffer)) };
+    let Some(row) = opcode::find(cdb) else { return Err((Error::Unsupported, buffer)) };
     let nexus = device.gate.identify(nexus);
     if !device.gate.sees(nexus, device.settings.lun) {
         return Err((Error::NotReady, buffer));
@@ -36,7 +37,8 @@ pub(in crate::scsi) fn admit(device: &mut Device, nexus: Nexus, call: Call) -> R
     if barred {
         return Err((Error::Io(libc::EACCES), buffer));
     }
-    if let Err(sense) = gate::admit(device, row, nexus) {
+    let admitted = alua::admit(device, row, cdb, nexus).and_then(|()| gate::admit(device, row, nexus));
+    if let Err(sense) = admitted {
         return Err((refusal(sense), buffer));
     }
     let (block, len) = (device.block_size(), buffer.len() as u64);

@@ -54,7 +54,7 @@ impl Cluster {
         Arc::new(Self { groups: Mutex::new(Arc::new(groups)), refuses: Mutex::default() })
     }
 
-    fn change(&self, change: impl FnOnce(&mut Groups)) {
+    pub(in crate::scsi) fn change(&self, change: impl FnOnce(&mut Groups)) {
         let mut groups = self.groups.lock().unwrap();
         change(Arc::make_mut(&mut groups));
     }

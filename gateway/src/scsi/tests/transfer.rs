@@ -115,7 +115,12 @@ fn fua_reaches_the_disk_and_so_does_a_cache_that_was_turned_off() {
     let mut select = vec![0; 4];
     select.extend_from_slice(&[0x08, 0x12]);
     select.extend_from_slice(&[0; 18]);
-    bench.writes(&[0x15, 0x10, 0, 0, 24, 0], &select);
+    assert_eq!(
+        bench.writes(&[0x15, 0x10, 0, 0, 24, 0], &select).io,
+        ["flush"],
+        "what was answered before is stable too"
+    );
+    assert_eq!(bench.writes(&[0x15, 0x10, 0, 0, 24, 0], &select).io, [""; 0], "off already");
     assert_eq!(bench.writes(&cdb10(0x2A, 0, 1), &pattern(512)).io, ["write 0+512 fua"]);
     // The bit that is FUA elsewhere is an address bit in WRITE(6).
     bench.unit.reset(crate::scsi::Reset::LogicalUnit);

@@ -1,7 +1,14 @@
 //! Copies that the gateway carries out: ESXi's clone by EXTENDED COPY, Windows' offloaded copy by tokens.
 
+use rbdgate::disk::Request;
+use rbdgate::disk::fault::{Fault, Settings, Verdict};
+use rbdgate::disk::memory::Memory;
+use rbdgate::nexus::View;
+use rbdgate::portal::{Access, Grant};
+use rbdgate::scsi::Identity;
+
 use super::*;
-use crate::kit::pattern;
+use crate::kit::{eventually, pattern};
 
 /// Two disks of 4 MiB in memory, LUN 0 and LUN 1, that copies find by their names.
 fn pair() -> Bench {
@@ -38,8 +45,8 @@ fn naa(host: &mut Initiator, lun: u64) -> Vec<u8> {
     rest[4..4 + usize::from(rest[3])].to_vec()
 }
 
-/// EXTENDED COPY(LID1): from the first designator's LUN to the second's; SPC-4's parameter list.
-fn clone_blocks(host: &mut Initiator, ends: (&[u8], &[u8]), from: u64, to: u64, blocks: u16) -> Answer {
+/// EXTENDED COPY(LID1) from the first LUN to the second: CDB and SPC-4's parameter list.
+fn clone_list(ends: (&[u8], &[u8]), from: u64, to: u64, blocks: u16) -> ([u8; 16], Vec<u8>) {
     let mut list = vec![0; 16];
     list[0] = 1;
     list[2..4].copy_from_slice(&64u16.to_be_bytes());
@@ -60,6 +67,12 @@ fn clone_blocks(host: &mut Initiator, ends: (&[u8], &[u8]), from: u64, to: u64, 
     list.extend_from_slice(&segment);
     let mut cdb = [0; 16];
     (cdb[0], cdb[13]) = (0x83, list.len() as u8);
+    (cdb, list)
+}
+
+/// Sends that to LUN 0.
+fn clone_blocks(host: &mut Initiator, ends: (&[u8], &[u8]), from: u64, to: u64, blocks: u16) -> Answer {
+    let (cdb, list) = clone_list(ends, from, to, blocks);
     host.write(&cdb, &list, 0)
 }
 
@@ -94,6 +107,53 @@ fn esxi_clones_a_virtual_disk_within_a_datastore_and_to_another() {
     nobody[15] ^= 1;
     let lost = clone_blocks(&mut host, (&first, &nobody), 0, 0, 1);
     assert_eq!(lost.sense(), Some((0x0A, 0x0D, 0x02)));
+}
+
+#[test]
+fn a_lun_that_is_not_mapped_to_the_host_is_no_source_and_no_destination() {
+    // CVE-2020-28374: LUN 1 is there and its name is known, but it is not in this host's view.
+    let view = View { luns: vec![0], read_only: vec![] };
+    let access = Access { anyone: Some(Grant { view, ..Grant::default() }), ..Access::default() };
+    let bench = Bench::with(Setup { lanes: true, luns: 2, access: Some(access), ..Setup::default() });
+    let mut host = host(&bench);
+    let (own, foreign) =
+        (naa(&mut host, 0), Identity::from_serial("00000001-0000-4000-8000-000000000000").naa);
+    write16(&mut host, 0, &pattern(7, 4096));
+    for ends in [(&own[..], &foreign[..]), (&foreign[..], &own[..]), (&foreign[..], &foreign[..])] {
+        // SPC-4, EXTENDED COPY: COPY TARGET DEVICE NOT REACHABLE.
+        assert_eq!(clone_blocks(&mut host, ends, 0, 0, 8).sense(), Some((0x0A, 0x0D, 0x02)));
+    }
+    assert!(read16(&mut host, 0, 8) == pattern(7, 4096), "nothing came from there");
+}
+
+#[test]
+fn an_aborted_clone_is_not_answered_and_the_abort_only_when_the_disk_has_let_go() {
+    let fault = Arc::new(Fault::new(Arc::new(Memory::new(32 << 20, 512)), Settings::default()).unwrap());
+    let disk = Some(Arc::clone(&fault) as _);
+    let bench = Bench::with(Setup { lanes: true, disk, ..Setup::default() });
+    let mut host = host(&bench);
+    let own = naa(&mut host, 0);
+    write16(&mut host, 0, &pattern(7, 1 << 20));
+    fault.set_rule(Some(Box::new(|request| match request {
+        Request::Write { .. } => Verdict::Withhold,
+        _ => Verdict::Pass,
+    })));
+    let (cdb, list) = clone_list((&own, &own), 0, 32 * 1024, 2048);
+    let command = host.command(&cdb, false, true, list.len());
+    host.send(command.encode(), &[], &list);
+    eventually("its write is withheld", || fault.withheld() == 1);
+    let aborting = host.send_management(1, &command);
+    // The LUN takes commands in order: when it answers this one it has read the abort, and has answered neither that nor
+    // the clone.
+    assert_eq!(host.read(&[0; 6], 0).status, GOOD);
+    fault.set_rule(None);
+    fault.release();
+    // RFC 7143, Task Management Function Response: FUNCTION COMPLETE, and the aborted command has none.
+    let response = host.receive().header;
+    assert_eq!((response.opcode(), response.task_tag(), response.0[2]), (0x22, aborting, 0));
+    // SPC-4, COPY STATUS: completed with errors.
+    let status = data(&mut host, &[0x84, 0x00, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12, 0, 0], 12);
+    assert_eq!(status[4] & 0x7F, 0x02);
 }
 
 /// The parameter list of POPULATE TOKEN or WRITE USING TOKEN: `fixed` bytes, then block device range descriptors (SBC-3).

@@ -1,10 +1,14 @@
 //! Copies between units: what an initiator may reach, and nothing else.
 
+use std::sync::Arc;
+
 use super::{extended_copy, naa, neighbour, parameters, receive, segment};
 use crate::disk::{Error, Geometry};
 use crate::nexus::View;
 use crate::scsi::Settings;
+use crate::scsi::alua::State;
 use crate::scsi::sense::Sense;
+use crate::scsi::tests::alua::Cluster;
 use crate::scsi::tests::bench::{SERIAL, geometry, pattern};
 use crate::scsi::tests::{Bench, sense};
 
@@ -108,6 +112,22 @@ fn a_view_that_is_read_only_holds_there_too() {
     bench.nexuses.set_view(nexus, View { luns: vec![0, 1], read_only: vec![0] });
     bench.fails(&[0; 6], sense::REPORTED_LUNS_DATA_HAS_CHANGED);
     fails(&mut bench, &list((0, 1), 1), sense::THIRD_PARTY_DEVICE_FAILURE);
+    assert!(other.0.lock().unwrap().written.is_empty());
+}
+
+#[test]
+fn a_unit_behind_a_port_that_does_not_serve_it_is_not_reachable() {
+    // SPC-4, target port group access states: what a READ or WRITE in the copy's place would meet there.
+    let mut bench = Bench::new();
+    let (other, _listing) = neighbour(&bench, OTHER, second(), geometry());
+    let cluster = Cluster::new(false);
+    other.0.lock().unwrap().through(Arc::clone(&cluster) as _);
+    for state in [State::Standby, State::Unavailable, State::Transitioning] {
+        cluster.change(|groups| groups.groups[0].state = state);
+        other.0.lock().unwrap().unit.access_changed();
+        fails(&mut bench, &list((0, 1), 1), sense::COPY_TARGET_DEVICE_NOT_REACHABLE);
+        fails(&mut bench, &list((1, 0), 1), sense::COPY_TARGET_DEVICE_NOT_REACHABLE);
+    }
     assert!(other.0.lock().unwrap().written.is_empty());
 }
 
