@@ -4,7 +4,6 @@
 //! for it have an operation in flight that the disk does not have; task management takes that back at once.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
@@ -68,10 +67,6 @@ impl Own {
 impl Pump {
     /// Starts what the unit wants next, and ends the waits when it wants no more.
     pub(super) fn go_on(&mut self) {
-        // Read first: it is false but for once in half a minute.
-        if self.shared.look.load(Ordering::Acquire) && self.shared.look.swap(false, Ordering::AcqRel) {
-            self.unit.look_at_pool();
-        }
         if !self.unit.is_busy() && !self.own.holds && self.own.waiting.is_empty() {
             return;
         }

@@ -20,6 +20,7 @@ mod access;
 mod background;
 mod inbox;
 mod inflight;
+mod news;
 mod pump;
 mod ranges;
 mod requests;
@@ -39,6 +40,7 @@ use ring::{Consumer, Doorbell};
 use tokio::sync::watch;
 
 use self::inbox::{Bell, List};
+use self::news::{News, Piece};
 use self::pump::Pump;
 use self::stats::Figures;
 pub use self::stats::{LATENCY_BOUNDS, Latency, Stats};
@@ -80,15 +82,11 @@ struct Shared {
     stopping: AtomicBool,
     /// The disk's new size, or [`UNCHANGED`].
     resized: AtomicU64,
-    /// It is time to look at the store's pool.
-    look: AtomicBool,
+    news: News,
     /// TAS of the unit's control mode page, for whoever ends commands that are not in the ring yet.
     task_aborted_status: Arc<AtomicBool>,
-    /// The access states of the target ports have changed.
-    access_changed: AtomicBool,
     /// Another gateway has changed the reservations, to this; `news` says so without a lock.
     changed: Mutex<Option<Snapshot>>,
-    news: AtomicBool,
     hall: Hall,
 }
 
@@ -110,7 +108,7 @@ async fn look_often(lane: &Weak<Shared>) {
     loop {
         clock.tick().await;
         let Some(lane) = lane.upgrade().filter(|lane| !stopping(lane)) else { return };
-        lane.look.store(true, Ordering::Release);
+        lane.news.tell(Piece::Pool);
         lane.bell.ring();
     }
 }
@@ -125,12 +123,10 @@ pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
         figures: Figures::default(),
         stopping: AtomicBool::new(false),
         resized: AtomicU64::new(UNCHANGED),
-        look: AtomicBool::new(false),
+        // Access states may have changed since the unit was made.
+        news: News::of(Piece::Access),
         task_aborted_status: Arc::new(AtomicBool::new(true)),
-        // Looked at once at the start: they may have changed since the unit was made.
-        access_changed: AtomicBool::new(true),
         changed: Mutex::default(),
-        news: AtomicBool::new(false),
         hall: Hall::new(parts.disk.as_ref().map_or(0, |disk| disk.size())),
     });
     if let Some(disk) = &parts.disk {
@@ -147,7 +143,7 @@ pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
         let lane = Arc::downgrade(&shared);
         source.on_change(Box::new(move || {
             if let Some(lane) = lane.upgrade() {
-                lane.access_changed.store(true, Ordering::Release);
+                lane.news.tell(Piece::Access);
                 lane.bell.ring();
             }
         }));

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 
 use super::background::{OWN, Own};
 use super::inflight::{Flight, Inflight, MOST_OPERATIONS, Moved, unfinished};
+use super::news::Piece;
 use super::ranges::{Claim, Kind, Ranges};
 use super::requests::{is_payload, touched};
 use super::reservations::Waits;
@@ -135,11 +136,15 @@ impl Pump {
         if size != UNCHANGED {
             self.unit.resized(size);
         }
-        if self.shared.access_changed.swap(false, Ordering::AcqRel) {
+        let heard = self.shared.news.take();
+        if heard.of(Piece::Access) {
             self.unit.access_changed();
         }
-        if self.shared.news.swap(false, Ordering::AcqRel) {
+        if heard.of(Piece::Reservations) {
             self.adopt_reservations();
+        }
+        if heard.of(Piece::Pool) {
+            self.unit.look_at_pool();
         }
         let finished = self.finish();
         let visited = self.receive();

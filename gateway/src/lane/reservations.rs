@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::news::Piece;
 use super::pump::Pump;
 use crate::cluster::reservations::{Outcome, Snapshot};
 use crate::disk::{Completer, Error};
@@ -98,7 +99,7 @@ pub(super) fn listen(store: &dyn crate::cluster::reservations::Store, shared: &A
                 *changed = Some(snapshot);
             }
             drop(changed);
-            lane.news.store(true, std::sync::atomic::Ordering::Release);
+            lane.news.tell(Piece::Reservations);
             lane.bell.ring();
         }
     }));
