@@ -30,6 +30,7 @@ pub mod cluster;
 pub mod config;
 pub mod control;
 pub mod disk;
+mod durable;
 pub mod lane;
 pub mod metrics;
 pub mod names;

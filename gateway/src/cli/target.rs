@@ -25,7 +25,7 @@ struct Redirect {
     /// The target's iSCSI name; `all` for every target without a redirection of its own
     target: String,
     /// Where logins go: an IP, for port 3260, or an IP and a port, as in 192.0.2.7:3261 (an IPv6 address then in brackets)
-    #[arg(value_parser = address, required_unless_present = "clear", conflicts_with = "clear")]
+    #[arg(value_parser = crate::config::address, required_unless_present = "clear", conflicts_with = "clear")]
     address: Option<SocketAddr>,
     /// Take logins here again
     #[arg(long)]
@@ -38,10 +38,6 @@ struct Redirect {
     log_out: bool,
     #[command(flatten)]
     socket: Socket,
-}
-
-fn address(text: &str) -> Result<SocketAddr, String> {
-    crate::config::address(text)
 }
 
 impl Target {

@@ -84,7 +84,7 @@ impl Checker {
     fn redirect(&mut self, at: &str, redirect: &raw::Redirect) -> Option<Redirect> {
         let field = format!("{at}.address");
         let address = self.address(&field, &redirect.address)?;
-        if address.ip().is_unspecified() || address.port() == 0 {
+        if !raw::is_reachable(address) {
             let message = format!("\"{}\" is no address that an initiator can reach", redirect.address.value);
             self.problem(line(&redirect.address), &field, message);
         }

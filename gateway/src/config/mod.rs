@@ -16,7 +16,7 @@ use std::time::Duration;
 pub use check::{CONTROL, STATE};
 pub use quantity::{Bytes, Time};
 pub use raw::Digest;
-pub(crate) use raw::address;
+pub(crate) use raw::{address, is_reachable};
 
 use crate::secret::Secret;
 

@@ -186,3 +186,8 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
             format!("\"{text}\" is not an address; write IP:PORT, [IPv6]:PORT, or an IP for port 3260")
         })
 }
+
+/// Whether an initiator can be sent to an address: neither a wildcard nor port 0 can be connected to.
+pub(crate) fn is_reachable(address: SocketAddr) -> bool {
+    !address.ip().is_unspecified() && address.port() != 0
+}

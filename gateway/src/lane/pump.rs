@@ -28,7 +28,7 @@ use crate::scsi::{Continuation, Data, DataIn, Direction, Io, Reply, Step, Unit};
 pub(super) const BATCH: usize = 64;
 
 /// SAM-5 5.3.1.
-pub(super) const TASK_ABORTED: u8 = 0x40;
+const TASK_ABORTED: u8 = 0x40;
 
 pub(super) type Work = SmallVec<[Io; 1]>;
 
@@ -343,15 +343,16 @@ impl Pump {
                 self.unit.command_aborted(then);
             }
             self.waits.ended(place);
-            self.shared.figures.aborted.add(1);
-            let reply = Reply {
-                status: TASK_ABORTED,
-                sense: SmallVec::new(),
-                data_in: DataIn::None,
-                transfer: Some(0),
-            };
-            self.answer(flight.command, reply, flight.taken, Moved::default());
+            self.answer_aborted(flight);
         }
+    }
+
+    /// TASK ABORTED, to a command that has left the table.
+    pub(super) fn answer_aborted(&mut self, flight: Flight) {
+        self.shared.figures.aborted.add(1);
+        let reply =
+            Reply { status: TASK_ABORTED, sense: SmallVec::new(), data_in: DataIn::None, transfer: Some(0) };
+        self.answer(flight.command, reply, flight.taken, Moved::default());
     }
 
     /// Launches the steps whose range has become free.

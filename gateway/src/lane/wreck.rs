@@ -101,17 +101,11 @@ impl Pump {
 
     fn end_wrecked(&mut self, place: usize) {
         let Some(flight) = self.inflight.remove(place) else { return };
-        if !flight.aborted {
-            return self.refuse(flight.command, sense::INTERNAL_TARGET_FAILURE);
+        if flight.aborted {
+            self.answer_aborted(flight);
+        } else {
+            self.refuse(flight.command, sense::INTERNAL_TARGET_FAILURE);
         }
-        self.shared.figures.aborted.add(1);
-        let reply = Reply {
-            status: super::pump::TASK_ABORTED,
-            sense: smallvec::SmallVec::new(),
-            data_in: DataIn::None,
-            transfer: Some(0),
-        };
-        self.answer(flight.command, reply, flight.taken, Moved::default());
     }
 
     fn refuse(&mut self, command: Command, sense: Sense) {

@@ -62,17 +62,22 @@ pub(super) fn parse<'a>(
     Ok((row, Cdb(bytes)))
 }
 
+/// The bytes of a field, in a CDB or a parameter list; zeros where there are none.
+pub(super) fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut field = [0; N];
+    if let Some(found) = bytes.get(at..at + N) {
+        field.copy_from_slice(found);
+    }
+    field
+}
+
 /// A CDB.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cdb<'a>(&'a [u8]);
 
 impl Cdb<'_> {
     fn field<const N: usize>(self, at: usize) -> [u8; N] {
-        let mut bytes = [0; N];
-        if let Some(field) = self.0.get(at..at + N) {
-            bytes.copy_from_slice(field);
-        }
-        bytes
+        field(self.0, at)
     }
 
     /// Bytes.
@@ -136,6 +141,14 @@ pub(super) struct Span {
     pub(super) lba: u64,
     /// How many.
     pub(super) blocks: u64,
+}
+
+impl Span {
+    /// Of a block device range descriptor (SBC-3, UNMAP and POPULATE TOKEN parameter lists): LBA, number of blocks.
+    pub(super) fn of_descriptor(descriptor: &[u8]) -> Self {
+        let blocks = u32::from_be_bytes(field(descriptor, 8));
+        Self { lba: u64::from_be_bytes(field(descriptor, 0)), blocks: blocks.into() }
+    }
 }
 
 /// A [`Span`] that lies within the disk, in bytes.

@@ -350,7 +350,7 @@ impl Device {
         self.geometry.read_only
             || self.settings.write_protected
             || self.mode.software_write_protect()
-            || self.gate.read_only(nexus, self.settings.lun)
+            || self.gate.read_only(nexus)
     }
 
     /// Whether writes must reach stable storage before they are answered: the disk has a cache and the initiator has

@@ -179,7 +179,11 @@ impl Gate {
 
     /// Who a nexus connects; `None` for a sender without a name.
     pub(super) fn ports(&self, nexus: Nexus) -> Option<&Ports> {
-        self.known.get(&nexus)?.entry.as_ref().map(|entry| &entry.ports)
+        self.entry(nexus).map(|entry| &entry.ports)
+    }
+
+    fn entry(&self, nexus: Nexus) -> Option<&Entry> {
+        self.known.get(&nexus)?.entry.as_deref()
     }
 
     /// Every live nexus, whether the unit has met it or not.
@@ -238,10 +242,9 @@ impl Gate {
         None
     }
 
-    /// Whether the initiator's view has this LUN read-only.
-    pub(super) fn read_only(&self, nexus: Nexus, lun: u16) -> bool {
-        let entry = self.known.get(&nexus).and_then(|known| known.entry.as_ref());
-        entry.is_some_and(|entry| entry.view.read_only.contains(&lun))
+    /// Whether the initiator's view has the unit read-only.
+    pub(super) fn read_only(&self, nexus: Nexus) -> bool {
+        self.entry(nexus).is_some_and(|entry| entry.view.read_only.contains(&self.lun))
     }
 
     /// The nexus' echo buffer.
@@ -256,10 +259,9 @@ impl Gate {
         }
     }
 
-    /// Whether the LUN is in the initiator's view.
-    pub(super) fn sees(&self, nexus: Nexus, lun: u16) -> bool {
-        let entry = self.known.get(&nexus).and_then(|known| known.entry.as_ref());
-        entry.is_some_and(|entry| entry.view.luns.contains(&lun))
+    /// Whether the unit is in the initiator's view.
+    pub(super) fn sees(&self, nexus: Nexus) -> bool {
+        self.entry(nexus).is_some_and(|entry| entry.view.luns.contains(&self.lun))
     }
 
     /// Records whether the nexus holds the medium in.

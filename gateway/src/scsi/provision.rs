@@ -32,8 +32,7 @@ pub(super) fn unmap(device: &mut Device, request: &Request<'_>) -> Answer {
     let mut io = SmallVec::new();
     let mut total = 0;
     for descriptor in descriptors.chunks_exact(DESCRIPTOR).take(count) {
-        let (span, _) = descriptor.split_at(12);
-        let extent = device.locate(span_of(span))?;
+        let extent = device.locate(Span::of_descriptor(descriptor))?;
         total += extent.len;
         if total > limits::UNMAP {
             return Err(sense::INVALID_FIELD_IN_PARAMETER_LIST);
@@ -47,13 +46,6 @@ pub(super) fn unmap(device: &mut Device, request: &Request<'_>) -> Answer {
     }
     let transfer = (claimed != request.data.len()).then_some(claimed);
     Settle::write(transfer).flushed(device.write_through()).after_all(io)
-}
-
-/// UNMAP LOGICAL BLOCK ADDRESS and NUMBER OF LOGICAL BLOCKS of a descriptor.
-fn span_of(bytes: &[u8]) -> Span {
-    let number = |bytes: &[u8]| bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
-    let (lba, blocks) = bytes.split_at(8);
-    Span { lba: number(lba), blocks: number(blocks) }
 }
 
 /// WRITE SAME(10), (16).

@@ -29,7 +29,7 @@ impl Redirects {
             }
         };
         let redirect = wanted.address.map(|address| Redirect { address, permanent: wanted.permanent });
-        if redirect.is_some_and(|to| to.address.ip().is_unspecified() || to.address.port() == 0) {
+        if redirect.is_some_and(|to| !config::is_reachable(to.address)) {
             bail!("an initiator cannot reach a wildcard address or port 0");
         }
         let what = target.clone().unwrap_or_else(|| "every target".into());

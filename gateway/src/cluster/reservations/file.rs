@@ -6,12 +6,13 @@
 
 use std::fmt;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::{Done, Listener, Outcome, Snapshot, Store, Unreadable};
+use crate::durable;
 
 const MAGIC: &str = "rbdgate-reservations";
 const VERSION: u32 = 1;
@@ -102,14 +103,8 @@ fn replace(path: &Path, expected: u64, state: Vec<u8>) -> Outcome {
 fn write(path: &Path, number: u64, state: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     fs::create_dir_all(folder)?;
-    let beside = path.with_extension("new");
-    let mut file = fs::File::create(&beside)?;
-    writeln!(file, "{MAGIC} {VERSION} {number} {:08x}", crc32c::crc32c(state))?;
-    file.write_all(state)?;
-    file.sync_all()?;
-    drop(file);
-    fs::rename(&beside, path)?;
-    fs::File::open(folder)?.sync_all()
+    let head = format!("{MAGIC} {VERSION} {number} {:08x}\n", crc32c::crc32c(state));
+    durable::replace(path, &path.with_extension("new"), &[head.as_bytes(), state])
 }
 
 fn read(path: &Path) -> Result<Snapshot, Unreadable> {

@@ -28,6 +28,7 @@ pub use self::workers::Workers;
 use self::workers::{Job, Line};
 use super::gate::Gate;
 use super::{AtomicWrite, Completer, Disk, Error, Geometry, Operation, Provisioning, ResizeError, resize};
+use crate::durable;
 
 /// How to open a file.
 #[derive(Clone, Debug)]
@@ -336,8 +337,7 @@ fn beside(disk: &Path, suffix: &str) -> PathBuf {
 
 /// Makes a new file's name durable.
 fn sync_directory(path: &Path) -> io::Result<()> {
-    let absolute = fs::canonicalize(path)?;
-    absolute.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+    durable::sync_folder(&fs::canonicalize(path)?)
 }
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 //! it goes where the folder goes and a person sees it.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::beside;
+use crate::durable;
 
 /// More than a note ever has.
 const MOST: u64 = 64 << 10;
@@ -34,18 +35,13 @@ pub(super) fn write(path: &Path, note: Option<&[u8]>) -> io::Result<()> {
             let mut name = path.as_os_str().to_owned();
             name.push(".new");
             let new = PathBuf::from(name);
-            let mut file = File::create(&new)?;
-            file.write_all(note)?;
-            file.sync_all()?;
-            fs::rename(&new, path)?;
+            durable::replace(path, &new, &[note])
         }
         None => match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => durable::sync_folder(path),
         },
     }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]

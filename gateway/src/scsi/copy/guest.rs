@@ -26,7 +26,7 @@ pub(in crate::scsi) fn admit(device: &mut Device, nexus: Nexus, call: Call) -> R
     };
     let Some(row) = opcode::find(cdb) else { return Err((Error::Unsupported, buffer)) };
     let nexus = device.gate.identify(nexus);
-    if !device.gate.sees(nexus, device.settings.lun) {
+    if !device.gate.sees(nexus) {
         return Err((Error::NotReady, buffer));
     }
     let barred = if writes {

@@ -1,6 +1,7 @@
 //! The parameter list of EXTENDED COPY(LID1) (SPC-4): bytes in, descriptors out.
 
 use super::limits;
+use crate::scsi::cdb::field;
 use crate::scsi::sense::{self, Sense};
 
 /// A parameter list, every field checked by itself. What the descriptors name is looked up later.
@@ -56,14 +57,6 @@ pub(super) const BLOCK_TO_BLOCK: u8 = 0x02;
 
 /// The longest parameter list that is looked at.
 pub(super) const LONGEST: usize = HEADER + limits::LIST;
-
-fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let mut field = [0; N];
-    if let Some(found) = bytes.get(at..at + N) {
-        field.copy_from_slice(found);
-    }
-    field
-}
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes(field(bytes, at))

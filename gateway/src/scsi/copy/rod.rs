@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::scsi::cdb::Extent;
+use crate::scsi::cdb::{Extent, field};
 use crate::scsi::identity::Identity;
 use crate::scsi::sense::{self, Sense};
 
@@ -94,9 +94,7 @@ impl Rod {
     }
 
     fn id(token: &[u8; TOKEN]) -> u64 {
-        let mut id = [0; 8];
-        id.copy_from_slice(&token[8..16]);
-        u64::from_be_bytes(id)
+        u64::from_be_bytes(field(token, 8))
     }
 }
 

@@ -17,10 +17,11 @@ use super::rod::Rod;
 use crate::disk::Error;
 use crate::scsi;
 use crate::scsi::cdb::Request;
-use crate::scsi::device::{Answer, Device, Then, good};
+use crate::scsi::device::{Answer, Device, Then, busy, good};
 use crate::scsi::fault::{self, Access};
+use crate::scsi::opcode::Flow;
 use crate::scsi::sense::{self, Sense};
-use crate::scsi::step::{Away, Finished, Io, Memory, Reply, Step, status};
+use crate::scsi::step::{Away, Finished, Io, Memory, Step};
 use crate::units::{Call, Loan};
 
 /// EXTENDED COPY(LID1).
@@ -39,13 +40,9 @@ pub(in crate::scsi) fn extended_copy(device: &mut Device, request: &Request<'_>)
     match record {
         Ok(record) => start(device, request.nexus, moves, record, None, claimed),
         Err(Refused::Sense(sense)) => Err(sense),
-        Err(Refused::Busy) => busy(),
+        // As many copies as there may be are under way.
+        Err(Refused::Busy) => busy(Flow::Out),
     }
-}
-
-/// BUSY: as many copies as there may be are under way.
-pub(super) fn busy() -> Answer {
-    Ok(Step::Done(Reply { status: status::BUSY, ..Reply::good(None) }))
 }
 
 /// Begins to copy; from `rod`, if the data is that of a token.
@@ -59,7 +56,7 @@ pub(super) fn start(
 ) -> Answer {
     let total = moves.iter().fold(0_u64, |total, next| total.saturating_add(next.len));
     let wanted = total.clamp(1, limits::WINDOW).next_multiple_of(limits::SMALLEST);
-    let Some(loan) = device.units.borrow(wanted, limits::SMALLEST) else { return busy() };
+    let Some(loan) = device.units.borrow(wanted, limits::SMALLEST) else { return busy(Flow::Out) };
     let copying = Copying {
         nexus,
         moves,

@@ -9,10 +9,11 @@ use super::limits;
 use super::plan::{self, End, Move};
 use super::record::{Kind, Progress, Record, Refused, Running, Status};
 use super::rod::{self, Rod, TOKEN};
-use super::run::{self, busy};
-use crate::scsi::cdb::{Extent, Request, Span};
-use crate::scsi::device::{Answer, Device, Then, check, good, parameter_data};
+use super::run;
+use crate::scsi::cdb::{Extent, Request, Span, field};
+use crate::scsi::device::{Answer, Device, Then, busy, check, good, parameter_data};
 use crate::scsi::fault::Access;
+use crate::scsi::opcode::Flow;
 use crate::scsi::sense::{self, Sense};
 use crate::scsi::step::{Finished, Io, Memory, Step, status};
 
@@ -35,7 +36,7 @@ impl List<'_> {
 fn read<'a>(device: &Device, bytes: &'a [u8], fixed: usize) -> Result<List<'a>, Sense> {
     let wrong = |at: usize| sense::INVALID_FIELD_IN_PARAMETER_LIST.at_list_byte(at as u16);
     let (fixed, rest) = bytes.split_at_checked(fixed).ok_or(sense::PARAMETER_LIST_LENGTH_ERROR)?;
-    let length = |at: usize| usize::from(u16::from_be_bytes([fixed[at], fixed[at + 1]]));
+    let length = |at: usize| usize::from(u16::from_be_bytes(field(fixed, at)));
     let ranges = length(fixed.len() - 2);
     // The list's own length, which does not count itself, covers the ranges.
     if length(0) + 2 < fixed.len() + ranges {
@@ -50,9 +51,7 @@ fn read<'a>(device: &Device, bytes: &'a [u8], fixed: usize) -> Result<List<'a>, 
     let list = rest.get(..ranges).ok_or(sense::PARAMETER_LIST_LENGTH_ERROR)?;
     let mut found = Vec::new();
     for descriptor in list.chunks_exact(RANGE) {
-        let (lba, rest) = descriptor.split_at(8);
-        let number = |bytes: &[u8]| bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
-        let range = device.locate(Span { lba: number(lba), blocks: number(&rest[..4]) })?;
+        let range = device.locate(Span::of_descriptor(descriptor))?;
         if range.len > 0 {
             found.push(range);
         }
@@ -87,7 +86,7 @@ pub(in crate::scsi) fn populate_token(device: &mut Device, request: &Request<'_>
     let bytes = request.parameter_list(claimed, POPULATE + limits::RANGES * RANGE);
     let list = read(device, &bytes, POPULATE)?;
     let wrong = |at: u16| sense::INVALID_FIELD_IN_PARAMETER_LIST.at_list_byte(at);
-    let word = |at: usize| list.fixed[at..at + 4].iter().fold(0, |word, byte| word << 8 | u32::from(*byte));
+    let word = |at: usize| u32::from_be_bytes(field(list.fixed, at));
     let timeout = match word(4) {
         0 => rod::DEFAULT_TIMEOUT,
         seconds if seconds <= rod::LONGEST_TIMEOUT => seconds,
@@ -100,7 +99,7 @@ pub(in crate::scsi) fn populate_token(device: &mut Device, request: &Request<'_>
     let record = match open(device, request, Kind::Populate) {
         Ok(record) => record,
         Err(Refused::Sense(sense)) => return Err(sense),
-        Err(Refused::Busy) => return busy(),
+        Err(Refused::Busy) => return busy(Flow::Out),
     };
     let (Some(first), Some(last)) = (
         list.ranges.iter().min_by_key(|range| range.offset).copied(),
@@ -163,10 +162,9 @@ pub(in crate::scsi) fn write_using_token(device: &mut Device, request: &Request<
     }
     let bytes = request.parameter_list(claimed, WRITE + limits::RANGES * RANGE);
     let list = read(device, &bytes, WRITE)?;
-    let mut token = [0; TOKEN];
-    token.copy_from_slice(&list.fixed[16..16 + TOKEN]);
-    let offset = list.fixed[8..16].iter().fold(0_u64, |offset, byte| offset << 8 | u64::from(*byte));
-    let (moves, rod) = match u32::from_be_bytes([token[0], token[1], token[2], token[3]]) {
+    let token: [u8; TOKEN] = field(list.fixed, 16);
+    let offset = u64::from_be_bytes(field(list.fixed, 8));
+    let (moves, rod) = match u32::from_be_bytes(field(&token, 0)) {
         _ if token[6..8] != ((TOKEN - 8) as u16).to_be_bytes() => return Err(sense::INVALID_TOKEN_LENGTH),
         rod::ZERO => (zeroes(device, &list.ranges), None),
         rod::CHANGE_VULNERABLE => {
@@ -187,7 +185,7 @@ pub(in crate::scsi) fn write_using_token(device: &mut Device, request: &Request<
     let record = match open(device, request, Kind::WriteUsing) {
         Ok(record) => record,
         Err(Refused::Sense(sense)) => return Err(sense),
-        Err(Refused::Busy) => return busy(),
+        Err(Refused::Busy) => return busy(Flow::Out),
     };
     // The ROD may have less than the ranges hold.
     record.0.change(|progress| progress.residual = moved < list.blocks(device));

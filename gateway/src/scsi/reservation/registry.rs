@@ -180,25 +180,28 @@ impl Registry {
 
     /// Carries an order out; `None` where it is GOOD and changes nothing.
     pub(super) fn apply(&self, sender: &Port, order: &Order) -> Result<Option<Change>, Refused> {
+        // All but registering is for those who are registered, and know their key.
+        let own = || self.find(sender).filter(|own| own.key == order.key).ok_or(Refused::Conflict);
         match &order.action {
-            Action::Register { .. } => self.register(sender, order),
-            _ => {
-                let own = self.find(sender).filter(|own| own.key == order.key).ok_or(Refused::Conflict)?;
-                match &order.action {
-                    Action::Reserve => self.reserve(own, order),
-                    Action::Release => self.release(own, order),
-                    Action::Clear => Ok(Some(self.clear(own))),
-                    Action::Preempt { abort } => self.preempt(own, order, *abort).map(Some),
-                    Action::Move { .. } | Action::Register { .. } => self.hand_over(own, order).map(Some),
-                }
+            Action::Register { ignore_existing, all_target_ports, others } => {
+                self.register(sender, order, *ignore_existing, *all_target_ports, others)
             }
+            Action::Reserve => self.reserve(own()?, order),
+            Action::Release => self.release(own()?, order),
+            Action::Clear => Ok(Some(self.clear(own()?))),
+            Action::Preempt { abort } => self.preempt(own()?, order, *abort).map(Some),
+            Action::Move { to, unregister } => self.hand_over(own()?, order, to, *unregister).map(Some),
         }
     }
 
-    fn register(&self, sender: &Port, order: &Order) -> Result<Option<Change>, Refused> {
-        let Action::Register { ignore_existing, all_target_ports, others } = &order.action else {
-            return Ok(None);
-        };
+    fn register(
+        &self,
+        sender: &Port,
+        order: &Order,
+        ignore_existing: bool,
+        all_target_ports: bool,
+        others: &[InitiatorPort],
+    ) -> Result<Option<Change>, Refused> {
         let own = self.registrants.iter().position(|registrant| registrant.is(sender));
         let expected = own.and_then(|own| self.registrants.get(own)).map_or(0, |own| own.key);
         if !ignore_existing && order.key != expected {
@@ -220,12 +223,11 @@ impl Registry {
                     own.key = key;
                     own.all_target_ports |= all_target_ports;
                 }
-                if *all_target_ports {
+                if all_target_ports {
                     registry.absorb(sender);
                 }
             }
             (None, key) => {
-                let all_target_ports = *all_target_ports;
                 let mut ports = vec![sender.clone()];
                 for other in others {
                     let port = Port { initiator: other.clone(), target: sender.target };
@@ -321,8 +323,13 @@ impl Registry {
     }
 
     /// SPC-4, Registering and moving the reservation.
-    fn hand_over(&self, own: &Registrant, order: &Order) -> Result<Change, Refused> {
-        let Action::Move { to, unregister } = &order.action else { return Err(Refused::Conflict) };
+    fn hand_over(
+        &self,
+        own: &Registrant,
+        order: &Order,
+        to: &Port,
+        unregister: bool,
+    ) -> Result<Change, Refused> {
         let Some(kind) = self.reservation else { return Err(sense::INVALID_FIELD_IN_CDB.into()) };
         if kind.held_by_all() || !own.holds {
             return Err(Refused::Conflict);
@@ -336,7 +343,7 @@ impl Registry {
         let mut change = self.change();
         let registry = &mut change.registry;
         registry.unreserve();
-        if *unregister {
+        if unregister {
             registry.registrants.retain(|registrant| registrant.port != own.port);
         }
         match registry.registrants.iter_mut().find(|registrant| registrant.is(to)) {
