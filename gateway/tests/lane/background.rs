@@ -90,7 +90,7 @@ fn a_sanitize_that_has_not_begun_when_the_lane_stops_is_not_forgotten() {
     // SBC-4, sanitize operations: one that was answered GOOD goes on after a power cycle.
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("disk.img");
-    let options = Options { path: path.clone(), block_size: 512, create: Some(1 << 20), read_only: false };
+    let options = Options { path, block_size: 512, create: Some(1 << 20), read_only: false };
     let file = FileDisk::open(&options, &Workers::start(1).unwrap()).unwrap();
     let fault = Arc::new(Fault::new(Arc::new(file), Settings::default()).unwrap());
     fault.set_rule(Some(Box::new(|request| match request {
