@@ -133,6 +133,7 @@ impl Pump {
         self.now = Instant::now();
         let size = self.shared.resized.swap(UNCHANGED, Ordering::AcqRel);
         if size != UNCHANGED {
+            self.shared.hall.resized(size);
             self.unit.resized(size);
         }
         if self.shared.access_changed.swap(false, Ordering::AcqRel) {
