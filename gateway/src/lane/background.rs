@@ -71,7 +71,7 @@ impl Pump {
             return;
         }
         if self.own.pending == 0 {
-            if stopping(&self.shared) {
+            if stopping(&self.shared) && !self.unit.owes_note() {
                 if std::mem::take(&mut self.own.queued) {
                     self.ranges.withdraw(OWN);
                 }

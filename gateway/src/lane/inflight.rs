@@ -24,7 +24,10 @@ pub(super) struct Flight {
     pub(super) results: SmallVec<[Finished; 1]>,
     /// Operations of the running step that the disk still has.
     pub(super) pending: usize,
-    /// What the running step reads or writes.
+    /// Those of them that other lanes have, by ordinal.
+    pub(super) away: Vec<u16>,
+    /// What the running step reads or writes; `None` again when only other lanes have operations of it. Kept for longer, it
+    /// would let this lane's commands wait for another lane, and two lanes for each other.
     pub(super) span: Option<Claim>,
     /// When the lane took the command.
     pub(super) taken: Instant,
@@ -114,6 +117,12 @@ impl Inflight {
         *entry = Finished { result: completion.result, buffer: completion.buffer };
         flight.pending -= 1;
         if flight.pending > 0 {
+            if !flight.away.is_empty() {
+                flight.away.retain(|other| usize::from(*other) != ordinal);
+                if flight.away.len() == flight.pending {
+                    flight.span = None;
+                }
+            }
             return Ok(None);
         }
         *generation = generation.wrapping_add(1);

@@ -138,6 +138,9 @@ pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
                 lane.bell.ring();
             }
         }));
+        // It may have changed since the unit was made; what the listener has been told meanwhile is newer.
+        let size = disk.size();
+        let _ = shared.resized.compare_exchange(UNCHANGED, size, Ordering::AcqRel, Ordering::Acquire);
     }
     if let Some(source) = parts.unit.source() {
         let lane = Arc::downgrade(&shared);

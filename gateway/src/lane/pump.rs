@@ -134,6 +134,7 @@ impl Pump {
         self.now = Instant::now();
         let size = self.shared.resized.swap(UNCHANGED, Ordering::AcqRel);
         if size != UNCHANGED {
+            self.shared.hall.resized(size);
             self.unit.resized(size);
         }
         let heard = self.shared.news.take();
@@ -167,7 +168,8 @@ impl Pump {
             }
             match self.inflight.file(completion) {
                 Ok(Some(place)) => self.end_step(place),
-                Ok(None) => {}
+                // It may have been the last that is this lane's own.
+                Ok(None) => self.start_admitted(),
                 Err(completion) => {
                     self.shared.figures.stray.add(1);
                     tracing::error!(lun = %self.name, tag = completion.tag, "the disk completed an operation twice");
@@ -231,6 +233,7 @@ impl Pump {
                     then: None,
                     results: SmallVec::new(),
                     pending: 0,
+                    away: Vec::new(),
                     span: None,
                     taken: self.now,
                     aborted: false,
@@ -266,6 +269,9 @@ impl Pump {
         flight.pending = io.len();
         flight.results.clear();
         flight.results.extend(io.iter().map(|_| unfinished()));
+        let visits = io.iter().enumerate().filter(|(_, io)| matches!(io, Io::Visit(_)));
+        flight.away.clear();
+        flight.away.extend(visits.map(|(ordinal, _)| ordinal as u16));
         if io.is_empty() || io.len() > MOST_OPERATIONS {
             return self.end_step(place);
         }

@@ -8,7 +8,8 @@
 //! * it is exclusive and a write to the range is in flight.
 //!
 //! Reads pass all that, except where the range is *sealed*: what is written there in one piece is not read in halves. A
-//! command that holds its range alone never waits for what it does within it, so no two commands can wait for each other.
+//! command that holds its range alone never waits for what it does within it, and what a claim waits for is at this lane's
+//! disk, never at another lane: so no two commands can wait for each other.
 //! While nothing is exclusive, admitting a claim is one comparison with zero.
 
 use std::ops::Range;

@@ -67,9 +67,9 @@ pub(super) fn is_payload(cdb: &[u8]) -> bool {
     matches!(cdb.first(), Some(0x08 | 0x28 | 0x88 | 0xa8 | 0x0a | 0x2a | 0x8a | 0xaa))
 }
 
-/// What a step reads or writes: the smallest range that holds all of it.
+/// What a step reads or writes on the lane's own disk: the smallest range that holds all of it.
 pub(super) fn touched(io: &[Io]) -> Option<Claim> {
     let range = io.iter().filter_map(Io::range).reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))?;
-    let reads = io.iter().all(|io| matches!(io, Io::Read { .. }));
-    Some(Claim { range, kind: if reads { Kind::Read } else { Kind::Write } })
+    let writes = io.iter().any(|io| io.written().is_some());
+    Some(Claim { range, kind: if writes { Kind::Write } else { Kind::Read } })
 }

@@ -257,6 +257,12 @@ impl Unit {
         matches!(&self.server, Server::Present(device) if device.background.runs() || device.space.is_due())
     }
 
+    /// Whether the unit has begun something that is not noted at the store yet. It may not be interrupted before: it would be
+    /// forgotten, though it was promised.
+    pub fn owes_note(&self) -> bool {
+        matches!(&self.server, Server::Present(device) if device.background.owes_note())
+    }
+
     /// The lane stops: nothing of the unit's own is taken up any more.
     pub fn interrupt(&mut self) {
         if let Server::Present(device) = &mut self.server {

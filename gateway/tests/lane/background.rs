@@ -3,10 +3,12 @@
 
 use std::sync::Arc;
 
-use rbdgate::disk::Request;
 use rbdgate::disk::fault::{Fault, Settings, Verdict};
+use rbdgate::disk::file::{FileDisk, Options, Workers};
 use rbdgate::disk::memory::Memory;
+use rbdgate::disk::{Disk, Request};
 use ring::TaskManagementKind as Kind;
+use tempfile::TempDir;
 
 use crate::driver::*;
 
@@ -81,6 +83,36 @@ fn a_lane_stops_in_the_middle_of_a_sanitize_and_answers_who_waits() {
     release(&fault);
     stopping.join().unwrap();
     assert_eq!(driver.wait(sanitize).sense_triple(), SANITIZE_IN_PROGRESS);
+}
+
+#[test]
+fn a_sanitize_that_has_not_begun_when_the_lane_stops_is_not_forgotten() {
+    // SBC-4, sanitize operations: one that was answered GOOD goes on after a power cycle.
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("disk.img");
+    let options = Options { path, block_size: 512, create: Some(1 << 20), read_only: false };
+    let file = FileDisk::open(&options, &Workers::start(1).unwrap()).unwrap();
+    let fault = Arc::new(Fault::new(Arc::new(file), Settings::default()).unwrap());
+    fault.set_rule(Some(Box::new(|request| match request {
+        Request::Write { .. } => Verdict::Withhold,
+        _ => Verdict::Pass,
+    })));
+    let reactors = reactors(1);
+    let mut driver = Driver::start(reactors.pick(), Arc::clone(&fault) as _, &Setup::default());
+    let (write, _) = driver.send(&write_16(10, 1), &[7; 512]);
+    eventually("the write is withheld", || fault.withheld() == 1);
+    let mut at_once = BLOCK_ERASE;
+    at_once[1] |= 0x80;
+    assert_eq!(driver.get(&at_once, 0).status, GOOD);
+    let lane = driver.lane.clone();
+    let stopping = std::thread::spawn(move || block_on(lane.stop()));
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    release(&fault);
+    stopping.join().unwrap();
+    assert_eq!(driver.wait(write).status, GOOD);
+    fault.close();
+    let file = FileDisk::open(&options, &Workers::start(1).unwrap()).unwrap();
+    assert!(file.note().is_some(), "whoever opens the disk next begins it anew");
 }
 
 #[test]

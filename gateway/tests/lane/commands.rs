@@ -9,6 +9,7 @@ use rbdgate::disk::file::{FileDisk, Options, Workers};
 use rbdgate::disk::memory::Memory;
 use rbdgate::disk::{self, Disk, Request};
 use rbdgate::nexus::{Entry, Ports, View};
+use rbdgate::scsi::{Identity, Settings, Unit};
 use tempfile::TempDir;
 
 use crate::driver::*;
@@ -274,4 +275,21 @@ fn stopping_answers_what_is_on_the_ring_and_waits_for_the_disk() {
     }
     driver.stop();
     assert_eq!(driver.lane.stats().in_flight, 0);
+}
+
+#[test]
+fn a_disk_that_grows_between_the_making_of_its_unit_and_of_its_lane_is_seen_whole() {
+    let (reactors, setup, disk) = (reactors(1), Setup::default(), memory());
+    let identity = Identity::from_serial("grown");
+    let unit = Unit::new(
+        identity,
+        disk.geometry().clone(),
+        SIZE / 2,
+        Arc::clone(&setup.nexuses),
+        Settings { lun: 0, ..Settings::default() },
+    );
+    let mut driver = Driver::start_unit(reactors.pick(), disk, unit, &setup);
+    let last = SIZE / BLOCK as u64 - 1;
+    eventually("the last block is there", || driver.get(&read_16(last, 1), BLOCK).status == GOOD);
+    driver.stop();
 }

@@ -243,3 +243,46 @@ fn a_lane_stops_only_when_its_guests_have_left() {
     assert_eq!(first.wait(there).status, GOOD);
     first.stop();
 }
+
+#[test]
+fn what_a_copy_waits_for_elsewhere_keeps_nobody_from_its_own_blocks() {
+    // Else commands of two LUNs that copy into each other could wait for each other for ever.
+    for direction in [(0, 1), (1, 0)] {
+        let (reactors, mut setup) = (reactors(2), Setup::default());
+        let _session = initiator(&mut setup);
+        let there = store();
+        let (mut first, _one) = lun(reactors.pick(), store(), 0, &setup);
+        let (mut second, _two) = lun(reactors.pick(), Arc::clone(&there), 1, &setup);
+        for driver in [&mut first, &mut second] {
+            for at in (0..32768).step_by(8192) {
+                assert_eq!(driver.put(&write_16(at, 8192), &pattern(at, 4 << 20)).status, GOOD);
+            }
+        }
+        // The first pieces are read, then the next ones while those are written: one of it here, the other there.
+        let passed = AtomicUsize::new(if direction == (0, 1) { 0 } else { 2 });
+        there.set_rule(Some(Box::new(move |request| match request {
+            Request::Read { .. } | Request::Write { .. }
+                if passed
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+                    .is_err() =>
+            {
+                Verdict::Withhold
+            }
+            _ => Verdict::Pass,
+        })));
+        let (copying, _) = copy(&mut first, 1, direction, 32768, (0, 0));
+        eventually("the other LUN has some of it", || there.withheld() > 0);
+        let mut cdb = write_16(0, 0);
+        for at in (0..32768).step_by(1024) {
+            (cdb[0], cdb[13]) = (0x9C, 8);
+            cdb[2..10].copy_from_slice(&u64::to_be_bytes(at));
+            assert_eq!(first.put(&cdb, &[7; 4096]).status, GOOD, "WRITE ATOMIC at block {at}");
+        }
+        assert!(!first.is_done(copying));
+        there.set_rule(None);
+        there.release();
+        assert_eq!(first.wait(copying).status, GOOD);
+        first.stop();
+        second.stop();
+    }
+}

@@ -20,7 +20,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use self::atomic::Journal;
 use self::lost::Lost;
@@ -93,6 +93,9 @@ struct Open {
     file: File,
     geometry: Geometry,
     size: AtomicU64,
+    /// Held, shared, while a request is carried out, so that none that was admitted before the file was cut makes it longer
+    /// again.
+    cutting: RwLock<()>,
     listener: Listener,
     lost: Lost,
     beside: Beside,
@@ -168,6 +171,7 @@ impl FileDisk {
             note,
             file,
             size: AtomicU64::new(size),
+            cutting: RwLock::default(),
             listener: Listener::default(),
             lost: Lost::default(),
         };
@@ -181,17 +185,29 @@ impl FileDisk {
 
     /// Looks at the file's size again (someone grew it) and tells the listener when it has changed.
     pub fn refresh(&self) -> io::Result<u64> {
+        let steady = self.open.cutting.read().unwrap_or_else(PoisonError::into_inner);
         let size = whole_blocks(&self.open.file, self.open.geometry.block_size)?;
-        if self.open.size.swap(size, Ordering::AcqRel) != size {
+        let before = self.open.size.swap(size, Ordering::AcqRel);
+        drop(steady);
+        if before != size {
             self.open.listener.tell(size);
         }
         Ok(size)
     }
 
-    /// Grows or cuts the file, sparse, and tells the listener.
+    /// Grows or cuts the file, sparse, and tells the listener. Waits for what is being carried out.
     pub fn resize(&self, size: u64) -> io::Result<u64> {
+        let cutting = self.open.cutting.write().unwrap_or_else(PoisonError::into_inner);
+        // A write that is still to be carried out may lie behind the cut.
+        self.open.beside.journal.settle(&self.open.file)?;
         self.open.file.set_len(size)?;
-        self.refresh()
+        let now = whole_blocks(&self.open.file, self.open.geometry.block_size)?;
+        let before = self.open.size.swap(now, Ordering::AcqRel);
+        drop(cutting);
+        if before != now {
+            self.open.listener.tell(now);
+        }
+        Ok(now)
     }
 }
 
@@ -280,7 +296,12 @@ impl fmt::Debug for Listener {
 
 /// Runs on a worker.
 fn finish(open: &Open, mut request: super::Request, completer: Completer) {
-    let result = open.lost.guard(&mut request, |request| perform::perform(&open.file, &open.beside, request));
+    let steady = open.cutting.read().unwrap_or_else(PoisonError::into_inner);
+    let size = open.size.load(Ordering::Acquire);
+    let result = request.admit(&open.geometry, size).and_then(|()| {
+        open.lost.guard(&mut request, |request| perform::perform(&open.file, &open.beside, request))
+    });
+    drop(steady);
     completer.complete(result, request.into_owned());
 }
 

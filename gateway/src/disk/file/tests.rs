@@ -1,10 +1,20 @@
 //! Opening, locking and creating files; what every store does is in `tests/disk_contract.rs`.
 
 use std::fs;
+use std::sync::mpsc::{Sender, channel};
 
 use tempfile::TempDir;
 
 use super::*;
+use crate::disk::{Buffer, Completion, CompletionQueue, Request};
+
+struct Told(Sender<Completion>);
+
+impl CompletionQueue for Told {
+    fn push(&self, completion: Completion) {
+        self.0.send(completion).unwrap();
+    }
+}
 
 fn options(folder: &TempDir, create: Option<u64>) -> Options {
     Options { path: folder.path().join("disk.img"), block_size: 512, create, read_only: false }
@@ -63,7 +73,7 @@ fn a_file_that_is_no_multiple_of_the_block_size_loses_its_last_piece() {
 fn a_new_size_reaches_the_listener() {
     let folder = TempDir::new().unwrap();
     let disk = open(&options(&folder, Some(1 << 20))).unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tell, told) = channel();
     disk.on_resize(Box::new(move |size| tell.send(size).unwrap()));
     OpenOptions::new().write(true).open(folder.path().join("disk.img")).unwrap().set_len(2 << 20).unwrap();
     assert_eq!(disk.size(), 1 << 20);
@@ -77,17 +87,6 @@ fn a_new_size_reaches_the_listener() {
 
 #[test]
 fn a_discard_shrinks_the_file_and_never_zeroes_a_neighbour() {
-    use std::sync::Arc;
-    use std::sync::mpsc::{Sender, channel};
-
-    use crate::disk::{Buffer, Completion, CompletionQueue, Request};
-
-    struct Told(Sender<Completion>);
-    impl CompletionQueue for Told {
-        fn push(&self, completion: Completion) {
-            self.0.send(completion).unwrap();
-        }
-    }
     let folder = TempDir::new().unwrap();
     let disk = open(&options(&folder, Some(64 << 20))).unwrap();
     let (tell, told) = channel();
@@ -116,4 +115,24 @@ fn a_discard_shrinks_the_file_and_never_zeroes_a_neighbour() {
         assert_eq!(read(gone), [0; 512], "{gone}");
     }
     assert_eq!(disk.geometry().provisioning.as_ref().map(|thin| thin.granularity <= 1 << 20), Some(true));
+}
+
+#[test]
+fn a_write_that_was_admitted_before_a_cut_does_not_make_the_file_longer_again() {
+    let folder = TempDir::new().unwrap();
+    let workers = Workers::start(1).unwrap();
+    let disk = FileDisk::open(&options(&folder, Some(1 << 20)), &workers).unwrap();
+    // The only worker is busy, so that the write waits in line while the file is cut.
+    let (release, held) = channel::<()>();
+    let busy = Job::new(move || assert!(held.recv().is_err()), disk.gate.enter().unwrap());
+    workers.put(&workers.line(), busy);
+    let (tell, told) = channel();
+    let request = Request::Write { offset: (1 << 20) - 512, buffer: Buffer::Owned(vec![7; 512]), fua: false };
+    disk.submit(Operation { request, completer: Completer::new(Arc::new(Told(tell)), 0) });
+    assert_eq!(disk.resize(1 << 19).unwrap(), 1 << 19);
+    drop(release);
+    let completion = told.recv().unwrap();
+    assert_eq!(completion.result.unwrap_err(), Error::OutOfRange);
+    assert_eq!(completion.buffer.map(|buffer| buffer.len()), Some(512));
+    assert_eq!(disk.refresh().unwrap(), 1 << 19);
 }

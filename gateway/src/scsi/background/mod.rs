@@ -100,6 +100,11 @@ impl State {
         self.running.is_some()
     }
 
+    /// Whether an operation runs that whoever opens the store next would not know of.
+    pub(super) fn owes_note(&self) -> bool {
+        self.running.as_ref().is_some_and(|operation| operation.stage == Stage::Note)
+    }
+
     /// Whether such a self-test runs.
     fn runs_test(&self, which: impl Fn(diagnostic::SelfTest) -> bool) -> bool {
         let kind = self.running.as_ref().map(|operation| &operation.plan.kind);
