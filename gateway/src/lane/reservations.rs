@@ -73,8 +73,26 @@ impl Pump {
         self.waits.add(awaited, completer);
         if commands.how == Ending::Abort {
             tracing::debug!(lun = %self.name, commands = places.len(), "preempted");
+            self.tell_cleared(place, &places);
             for other in places {
                 self.abort(other);
+            }
+        }
+    }
+
+    /// Commands that end without an answer (TAS is zero) are told by a unit attention condition, except to the nexus that
+    /// ended its own (SAM-5, commands aborted by PREEMPT AND ABORT; SPC-4, control mode page, TAS).
+    fn tell_cleared(&mut self, place: usize, ended: &[usize]) {
+        if self.unit.task_aborted_status() {
+            return;
+        }
+        let by = self.inflight.get(place).map(|flight| flight.command.nexus());
+        for other in ended {
+            // Task management that came first has its own word for it.
+            let Some(flight) = self.inflight.get(*other).filter(|flight| !flight.aborted) else { continue };
+            let nexus = flight.command.nexus();
+            if by != Some(nexus) {
+                self.unit.commands_cleared(nexus);
             }
         }
     }

@@ -117,6 +117,14 @@ impl Unit {
         }
     }
 
+    /// Another nexus has ended commands of this one, and they are not answered (SAM-5, COMMANDS CLEARED BY ANOTHER
+    /// INITIATOR).
+    pub fn commands_cleared(&mut self, nexus: Nexus) {
+        if let Server::Present(device) = &mut self.server {
+            device.gate.establish_for(nexus, sense::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR);
+        }
+    }
+
     /// A command has ended without [`Unit::resume`].
     pub fn command_aborted(&mut self, then: &Continuation) {
         if let Server::Present(device) = &mut self.server {

@@ -36,8 +36,17 @@ pub(super) struct Stores {
 
 impl Stores {
     pub(super) fn start(state: Option<&Path>) -> io::Result<Self> {
-        let state = state.map(Directory::start).transpose()?;
-        Ok(Self { workers: Workers::start_default()?, state })
+        let directory = state.map(Directory::start).transpose()?;
+        // Disks are served all the same: most hosts never reserve one, and those that do are refused, not deceived.
+        if let (Some(folder), Some(directory)) = (state, &directory)
+            && let Err(error) = directory.probe()
+        {
+            tracing::error!(
+                folder = %folder.display(), %error,
+                "the `state` folder cannot be written: PERSISTENT RESERVE OUT will be refused until it can"
+            );
+        }
+        Ok(Self { workers: Workers::start_default()?, state: directory })
     }
 
     /// Opens the disk that the configuration calls `name`. Blocks, for as long as a cluster takes to answer.

@@ -153,6 +153,53 @@ fn preempt_and_abort_ends_the_preempted_nexus_commands_before_it_is_answered() {
     driver.stop();
 }
 
+/// MODE SELECT(6) of the control mode page: TAS is zero.
+fn answer_no_aborted_commands(driver: &mut Driver, by: &Handle) {
+    driver.nexus = by.nexus();
+    let page = driver.get(&[0x1A, 0x08, 0x0A, 0, 255, 0], 255);
+    assert_eq!(page.status, GOOD);
+    let mut list = page.bytes();
+    list.truncate(16);
+    (list[0], list[2], list[4]) = (0, 0, 0x0A);
+    list[4 + 5] &= !0x40;
+    let (tag, _) = driver.send(&[0x15, 0x10, 0, 0, 16, 0], &list);
+    assert_eq!(driver.wait(tag).status, GOOD);
+}
+
+#[test]
+fn with_tas_at_zero_preempt_and_abort_tells_a_nexus_whose_commands_it_ended_and_no_other() {
+    // SAM-5, commands aborted by PREEMPT AND ABORT: COMMANDS CLEARED BY ANOTHER INITIATOR where TAS is zero.
+    for busy in [true, false] {
+        let (_reactors, fault, mut driver, first, second) = two(reservations::Memory::new());
+        answer_no_aborted_commands(&mut driver, &second);
+        driver.nexus = first.nexus();
+        assert_eq!(driver.get(&TEST_UNIT_READY, 0).sense_triple(), (6, 0x2A, 1), "mode parameters changed");
+        done(&mut driver, &first, 0, 0, (0, 1));
+        done(&mut driver, &second, 0, 0, (0, 2));
+        let own = writes(&mut driver, &second, 0);
+        let late = busy.then(|| writes(&mut driver, &first, 8));
+        eventually("the writes are at the disk", || fault.withheld() == 1 + usize::from(busy));
+        let preempt = order(&mut driver, &second, 5, 0, (2, 1));
+        told(&mut driver, &first);
+        let next = driver.get(&TEST_UNIT_READY, 0);
+        if busy {
+            assert_eq!(next.sense_triple(), (6, 0x2F, 0));
+        }
+        let last = if busy { driver.get(&TEST_UNIT_READY, 0) } else { next };
+        assert_eq!(last.status, GOOD);
+        driver.nexus = second.nexus();
+        assert_eq!(driver.get(&TEST_UNIT_READY, 0).status, GOOD, "it knows what it did");
+        let_go(&fault);
+        for tag in [Some(own), Some(preempt)].into_iter().flatten() {
+            assert_eq!(driver.wait(tag).status, GOOD);
+        }
+        if let Some(late) = late {
+            assert_eq!(driver.wait(late).status, TASK_ABORTED, "the portal keeps it to itself");
+        }
+        driver.stop();
+    }
+}
+
 #[test]
 fn changes_take_turns_while_one_is_being_stored_and_nothing_else_waits() {
     let store = Arc::<Slow>::default();

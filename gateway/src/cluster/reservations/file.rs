@@ -39,11 +39,21 @@ pub struct File {
 }
 
 impl Directory {
-    /// Uses `folder`, which is made when something is first saved. Its thread ends with the last file.
+    /// Uses `folder`, which is made by [`Directory::probe`], or when something is first saved. Its thread ends with the last file.
     pub fn start(folder: impl Into<PathBuf>) -> io::Result<Self> {
         let (jobs, inbox) = channel();
         std::thread::Builder::new().name("reservations".into()).spawn(move || work(&inbox))?;
         Ok(Self { folder: folder.into(), jobs })
+    }
+
+    /// Makes the folder, and a file in it that does not stay: whether a save can succeed is known before one is asked for.
+    pub fn probe(&self) -> io::Result<()> {
+        fs::create_dir_all(&self.folder)?;
+        // No unit's file begins with a dot.
+        let path = self.folder.join(format!(".probe-{}", std::process::id()));
+        let written = fs::File::create(&path).and_then(|mut file| file.write_all(b"\n"));
+        let removed = fs::remove_file(&path);
+        written.and(removed)
     }
 
     /// The store of the unit with this name (its serial number, or whatever else stays with it for ever).
@@ -211,8 +221,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
-        let unit = Directory::start(&file).unwrap().unit("d");
-        assert!(matches!(save(&*unit, 0, b"state"), Outcome::Failed(_)));
+        let directory = Directory::start(&file).unwrap();
+        assert!(directory.probe().is_err(), "known before anything is saved");
+        assert!(matches!(save(&*directory.unit("d"), 0, b"state"), Outcome::Failed(_)));
+    }
+
+    #[test]
+    fn a_folder_that_has_been_probed_is_there_and_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("a/state");
+        Directory::start(&state).unwrap().probe().unwrap();
+        assert_eq!(fs::read_dir(&state).unwrap().count(), 0);
     }
 
     #[test]

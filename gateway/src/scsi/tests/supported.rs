@@ -1,9 +1,12 @@
 //! REPORT SUPPORTED OPERATION CODES and … TASK MANAGEMENT FUNCTIONS: what is said is what is done.
 
+use proptest::prelude::*;
+
 use super::bench::{geometry, out, room_of};
 use super::{Bench, cdb12, sense};
 use crate::disk::Geometry;
 use crate::scsi::Settings;
+use crate::scsi::cdb;
 use crate::scsi::opcode::{self, Class, Requires};
 use crate::scsi::step::status;
 
@@ -202,4 +205,23 @@ fn task_management_functions_are_reported_in_both_forms() {
     cdb[2] = 0x80;
     let extended = bench.reads(&cdb, 64);
     assert_eq!((extended.len(), extended[0], extended[3]), (16, 0xDA, 0x0C));
+}
+
+proptest! {
+    #[test]
+    fn no_bit_of_a_usage_map_is_refused_as_reserved_whatever_goes_with_it(
+        index in any::<prop::sample::Index>(),
+        bits in prop::collection::vec(any::<u8>(), 16),
+    ) {
+        // SPC-4, CDB USAGE DATA: these bits are evaluated. What a field's value means is the command's to judge.
+        let row = index.get(opcode::all());
+        let mut cdb: Vec<u8> = row.usage.iter().zip(bits).map(|(usage, bits)| usage & bits).collect();
+        cdb[0] = row.code;
+        if let Some(action) = row.service_action {
+            cdb[1] = cdb[1] & 0xE0 | action as u8;
+        }
+        let found = opcode::find(&cdb);
+        prop_assert!(found.is_some_and(|found| std::ptr::eq(found, row)), "{}", row.name);
+        prop_assert!(cdb::parse(found, &cdb).is_ok(), "{}: {cdb:02x?}", row.name);
+    }
 }
