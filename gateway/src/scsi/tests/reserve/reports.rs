@@ -23,7 +23,7 @@ fn specified(keys: (u64, u64), ids: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// Port, key and whether it holds, of every descriptor of READ FULL STATUS.
-fn full(bench: &mut Bench) -> Vec<(String, u64, bool, u8, u16, bool)> {
+pub(super) fn full(bench: &mut Bench) -> Vec<(String, u64, bool, u8, u16, bool)> {
     let data = bench.shows(3);
     let mut rest = &data[8..];
     let mut found = Vec::new();
@@ -142,20 +142,6 @@ fn transport_ids_that_name_nobody_register_nobody() {
     bench.fails_with(&cdb(REGISTER, 0, long.len()), &long, s::PARAMETER_LIST_LENGTH_ERROR);
     bench.fails_with(&cdb(REGISTER, 0, 24), &list(0, 1, SPEC_I_PT), s::PARAMETER_LIST_LENGTH_ERROR);
     assert_eq!(bench.keys(), (0, vec![]));
-}
-
-#[test]
-fn a_registration_for_all_target_ports_counts_at_each() {
-    // SPC-4, ALL_TG_PT.
-    let mut bench = Bench::new();
-    let here = bench.join("iqn.2026-01.example:host", 1, 3);
-    let there = bench.join("iqn.2026-01.example:host", 1, 4);
-    bench.does(&there, REGISTER, 0, (0, 8));
-    assert_eq!(bench.order(&here, REGISTER, 0, (0, 9), ALL_TG_PT).status, status::GOOD);
-    bench.does(&there, RESERVE, WE, (9, 0));
-    assert_eq!(bench.status(&here, &super::super::cdb10(0x2A, 0, 1), &[1; 512]), status::GOOD);
-    let name = "iqn.2026-01.example:host,i,0x000000000001".to_owned();
-    assert_eq!(full(&mut bench), [(name, 9, true, WE, 0, true)]);
 }
 
 fn moves(keys: (u64, u64), unregister: bool, port: u16, id: &[u8]) -> Vec<u8> {
