@@ -43,8 +43,8 @@ pub(super) enum Action {
         ignore_existing: bool,
         /// The sender's, and with ALL_TG_PT every other.
         target_ports: Vec<u16>,
-        /// SPEC_I_PT: to be registered beside the sender.
-        others: Vec<InitiatorPort>,
+        /// SPEC_I_PT: to be registered beside the sender; possibly nobody.
+        others: Option<Vec<InitiatorPort>>,
     },
     Reserve,
     Release,
@@ -123,7 +123,7 @@ pub(super) fn read(
         action::REGISTER if specifies => Action::Register {
             ignore_existing: false,
             target_ports: target_ports(),
-            others: others(rest, neighbours)?,
+            others: Some(others(rest, neighbours)?),
         },
         action::REGISTER | action::REGISTER_AND_IGNORE_EXISTING_KEY if specifies => {
             return Err(sense::INVALID_FIELD_IN_PARAMETER_LIST.at_list_byte(20));
@@ -134,7 +134,7 @@ pub(super) fn read(
         action::REGISTER | action::REGISTER_AND_IGNORE_EXISTING_KEY => Action::Register {
             ignore_existing: service_action != action::REGISTER,
             target_ports: target_ports(),
-            others: Vec::new(),
+            others: None,
         },
         action::RESERVE => Action::Reserve,
         action::RELEASE => Action::Release,

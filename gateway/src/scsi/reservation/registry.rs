@@ -175,7 +175,7 @@ impl Registry {
         let own = || self.find(sender).filter(|own| own.key == order.key).ok_or(Refused::Conflict);
         match &order.action {
             Action::Register { ignore_existing, target_ports, others } => {
-                self.register(sender, order, *ignore_existing, target_ports, others)
+                self.register(sender, order, *ignore_existing, target_ports, others.as_deref())
             }
             Action::Reserve => self.reserve(own()?, order),
             Action::Release => self.release(own()?, order),
@@ -194,7 +194,7 @@ impl Registry {
         order: &Order,
         ignore_existing: bool,
         target_ports: &[u16],
-        others: &[InitiatorPort],
+        others: Option<&[InitiatorPort]>,
     ) -> Result<Option<Change>, Refused> {
         let own = self.find(sender);
         let at = |initiator: &InitiatorPort, target: u16| Port { initiator: initiator.clone(), target };
@@ -203,7 +203,9 @@ impl Registry {
         if !ignore_existing && (order.key != own.map_or(0, |own| own.key) || ports.iter().any(another)) {
             return Err(Refused::Conflict);
         }
-        if own.is_some() && !others.is_empty() {
+        // SPC-4, Register behaviors for a REGISTER service action: SPEC_I_PT is for a nexus that is not registered, even
+        // if it names nobody.
+        if own.is_some() && others.is_some() {
             return Err(sense::INVALID_FIELD_IN_CDB.into());
         }
         let mut change = self.change();
@@ -218,6 +220,7 @@ impl Registry {
             for port in ports {
                 registry.set_key(port, order.service_key)?;
             }
+            let others = others.unwrap_or_default();
             for other in others.iter().flat_map(|other| target_ports.iter().map(|target| at(other, *target)))
             {
                 if self.find(&other).is_none() {

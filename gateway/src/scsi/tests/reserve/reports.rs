@@ -115,11 +115,28 @@ fn other_ports_are_registered_with_the_sender() {
             named("single,i,0x000000000006", 1),
         ]
     );
-    // A registered nexus cannot register others.
-    let again = specified((1, 2), &[id("iqn.2026-01.example:more,i,0x1", 0x45)]);
-    bench.fails_with(&cdb(REGISTER, 0, again.len()), &again, s::INVALID_FIELD_IN_CDB);
+    let again = specified((1, 2), &[]);
     // Not with REGISTER AND IGNORE EXISTING KEY.
     bench.fails_with(&cdb(REGISTER_AND_IGNORE, 0, again.len()), &again, s::INVALID_FIELD_IN_PARAMETER_LIST);
+}
+
+#[test]
+fn a_registered_nexus_may_not_set_spec_i_pt_even_with_an_empty_list() {
+    // SPC-4, Register behaviors for a REGISTER service action: INVALID FIELD IN CDB, whether the key changes or goes.
+    let mut bench = Bench::new();
+    let first = bench.session.clone();
+    for ids in [vec![], vec![id("iqn.2026-01.example:more,i,0x1", 0x45)]] {
+        let list = specified((0, 1), &ids);
+        bench.writes(&cdb(REGISTER, 0, list.len()), &list);
+        for service_key in [0, 1, 2] {
+            let again = specified((1, service_key), &ids);
+            bench.fails_with(&cdb(REGISTER, 0, again.len()), &again, s::INVALID_FIELD_IN_CDB);
+        }
+        let wrong_key = specified((9, 2), &ids);
+        let ended = bench.run(&cdb(REGISTER, 0, wrong_key.len()), &mut out(&wrong_key));
+        assert_eq!(ended.status, CONFLICT, "the key is looked at first");
+        bench.does(&first, REGISTER, 0, (1, 0));
+    }
 }
 
 #[test]
