@@ -275,8 +275,8 @@ impl Device {
 
     /// A command was aborted before it could go on.
     pub(super) fn command_aborted(&mut self, continuation: &Continuation) {
-        if let Then::SetTargetPortGroups(_) = continuation.then {
-            self.ports.setting(None);
+        if let Then::SetTargetPortGroups(setting) = &continuation.then {
+            setting.aborted(self);
         }
     }
 

@@ -147,7 +147,7 @@ impl Unit {
     /// command.
     pub fn restore_reservations(&mut self, number: u64, state: &[u8]) -> Result<(), Unreadable> {
         if let Server::Present(device) = &mut self.server {
-            device.reservations = reservation::State::after_power_on(number, state)?;
+            device.reservations = reservation::State::after_power_on(device, number, state)?;
         }
         Ok(())
     }
