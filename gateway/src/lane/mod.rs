@@ -33,7 +33,7 @@ mod visit;
 mod wreck;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -83,8 +83,6 @@ struct Shared {
     stopping: AtomicBool,
     /// With `stopping`: what is in the ring stays there.
     leaving: AtomicBool,
-    /// The disk's new size, or [`UNCHANGED`].
-    resized: AtomicU64,
     news: News,
     /// TAS of the unit's control mode page, for whoever ends commands that are not in the ring yet.
     task_aborted_status: Arc<AtomicBool>,
@@ -92,9 +90,6 @@ struct Shared {
     changed: Mutex<Option<Snapshot>>,
     hall: Hall,
 }
-
-/// No disk has this size: it is no multiple of a block.
-const UNCHANGED: u64 = u64::MAX;
 
 /// Whether the lane has been told to stop.
 fn stopping(shared: &Shared) -> bool {
@@ -126,31 +121,30 @@ async fn look_often(lane: &Weak<Shared>) {
 ///
 /// The disk's resize listener and the unit's listener for access states are taken. The task must have ended (see [`Lane::stop`]) before the reactors are shut down.
 pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
+    let size = parts.disk.as_ref().map_or(0, |disk| disk.size());
     let shared = Arc::new(Shared {
         bell: Bell::new(),
         finished: List::new(),
         figures: Figures::default(),
         stopping: AtomicBool::new(false),
         leaving: AtomicBool::new(false),
-        resized: AtomicU64::new(UNCHANGED),
-        // Access states may have changed since the unit was made.
-        news: News::of(Piece::Access),
+        // Access states and the size may have changed since the unit was made.
+        news: News::of(&[Piece::Access, Piece::Size]),
         task_aborted_status: Arc::new(AtomicBool::new(true)),
         changed: Mutex::default(),
-        hall: Hall::new(parts.disk.as_ref().map_or(0, |disk| disk.size())),
+        hall: Hall::new(size),
     });
     if let Some(disk) = &parts.disk {
         let lane = Arc::downgrade(&shared);
         disk.on_resize(Box::new(move |size| {
             if let Some(lane) = lane.upgrade() {
                 lane.hall.resized(size);
-                lane.resized.store(size, Ordering::Release);
+                lane.news.tell(Piece::Size);
                 lane.bell.ring();
             }
         }));
-        // It may have changed since the unit was made; what the listener has been told meanwhile is newer.
-        let size = disk.size();
-        let _ = shared.resized.compare_exchange(UNCHANGED, size, Ordering::AcqRel, Ordering::Acquire);
+        // It may have changed before it was listened to; what the listener has been told meanwhile is newer.
+        shared.hall.found(size, disk.size());
     }
     if let Some(source) = parts.unit.source() {
         let lane = Arc::downgrade(&shared);
