@@ -9,11 +9,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::{Claimed, Device, Identity, OpenDeviceError, OpenDeviceReason};
 use crate::TaskManagementKind;
@@ -153,6 +155,7 @@ impl Kernel {
         }
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         theirs.set_nonblocking(true).map_err(failed)?;
+        ours.set_nonblocking(true).map_err(failed)?;
         let kicks = ours.try_clone().map_err(failed)?;
         let mapping = Arc::new(Mapping::new(&self.memory, self.len).map_err(failed)?);
         state.open = Some((ours, Arc::downgrade(&mapping)));
@@ -269,7 +272,17 @@ impl Kernel {
 /// Until the device is closed.
 fn take_kicks(mut kicks: UnixStream, kernel: &Weak<Kernel>) {
     let mut word = [0; 4];
-    while kicks.read_exact(&mut word).is_ok() {
+    loop {
+        let mut fds = [PollFd::new(kicks.as_fd(), PollFlags::POLLIN)];
+        let _ = poll(&mut fds, PollTimeout::NONE);
+        match kicks.read(&mut word) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                continue;
+            }
+            Err(_) => return,
+        }
         let Some(kernel) = kernel.upgrade() else { return };
         let mut state = kernel.lock();
         state.take_answers();
@@ -322,9 +335,7 @@ impl State {
         {
             self.events = self.events.wrapping_add(1);
             // Nobody may be there, or somebody who sleeps through a lot of events: either way there is one to be seen.
-            let _ = file.set_nonblocking(true);
             let _ = file.write(&self.events.to_ne_bytes());
-            let _ = file.set_nonblocking(false);
         }
     }
 
