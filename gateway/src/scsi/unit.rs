@@ -8,7 +8,7 @@ use super::absent::Absent;
 use super::alua;
 use super::background::{self, Background};
 use super::copy;
-use super::device::{Continuation, Device};
+use super::device::{Continuation, Device, Kernel};
 use super::gate::Audience;
 use super::identity::Identity;
 use super::mode;
@@ -82,6 +82,17 @@ impl Unit {
     pub fn reached_through(mut self, source: Arc<dyn alua::Source>) -> Self {
         if let Server::Present(device) = &mut self.server {
             device.ports = alua::Ports::new(source);
+        }
+        self
+    }
+
+    /// For a unit whose commands come through the kernel's target (LIO), which carries no nexus. All initiators are one to
+    /// the unit; what has to be told apart, LIO does: it tells every nexus of a reset, and answers REPORT LUNS. Reservations
+    /// are LIO's too (`reservations`), or nobody's.
+    #[must_use]
+    pub fn behind_kernel(mut self, reservations: bool) -> Self {
+        if let Server::Present(device) = &mut self.server {
+            device.kernel = Some(Kernel { reservations });
         }
         self
     }
@@ -217,7 +228,8 @@ impl Unit {
                 device.reservations.reset();
                 device.background.abort_test(sense::BUS_DEVICE_RESET_FUNCTION_OCCURRED);
                 device.copies.clear();
-                device.gate.reset(why.condition());
+                let told_by_us = device.kernel.is_none();
+                device.gate.reset(told_by_us.then(|| why.condition()));
             }
             Server::WellKnown(unit) => unit.reset(why),
             Server::Absent(_) => {}

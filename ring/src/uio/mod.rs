@@ -17,6 +17,7 @@ mod claimed;
 mod device;
 mod error;
 mod identity;
+pub mod simulated;
 #[cfg(test)]
 mod tests;
 
