@@ -34,7 +34,7 @@ pub(super) fn start(reactor: &Reactor, device: Arc<Device>, lane: Lane, name: St
 /// Returns when the device is gone.
 #[expect(
     deprecated,
-    reason = "the other one is unsafe, because a type's as_raw_fd might not stay the same; this one's does"
+    reason = "its successor asks for a promise that a type's as_raw_fd stays the same, which this room may not give"
 )]
 async fn watch(device: &Arc<Device>, lane: &Lane) -> std::io::Result<()> {
     let events = AsyncFd::with_interest(Arc::clone(device), Interest::READABLE)?;
