@@ -77,7 +77,7 @@ fn open(device: &mut Device, request: &Request<'_>, kind: Kind) -> Result<Runnin
 /// POPULATE TOKEN's part before the ranges.
 const POPULATE: usize = 16;
 
-/// POPULATE TOKEN. IMMED is met by being quick.
+/// POPULATE TOKEN. One block is read; IMMED changes nothing, see [`write_using_token`].
 pub(in crate::scsi) fn populate_token(device: &mut Device, request: &Request<'_>) -> Answer {
     let claimed = request.cdb.u32(10) as usize;
     if claimed == 0 {
@@ -154,7 +154,8 @@ impl Populating {
 /// WRITE USING TOKEN's part before the ranges.
 const WRITE: usize = 536;
 
-/// WRITE USING TOKEN.
+/// WRITE USING TOKEN. SBC-3 lets the status go before the copy with IMMED; here it comes after it in any case: a copy is a
+/// command in flight, which task management and reservations find. RECEIVE ROD TOKEN INFORMATION shows its progress.
 pub(in crate::scsi) fn write_using_token(device: &mut Device, request: &Request<'_>) -> Answer {
     let claimed = request.cdb.u32(10) as usize;
     if claimed == 0 {
