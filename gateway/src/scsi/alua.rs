@@ -242,6 +242,12 @@ impl Ports {
         u8::from(self.groups.explicit) << 5 | u8::from(self.groups.implicit) << 4
     }
 
+    /// MULTIP of the standard INQUIRY data, in its place: the target has more than one port.
+    pub(super) fn multip(&self) -> u8 {
+        let ports = self.groups.groups.iter().map(|group| group.ports.len()).sum::<usize>();
+        u8::from(ports > 1) << 4
+    }
+
     pub(super) fn source(&self) -> Arc<dyn Source> {
         Arc::clone(&self.source)
     }
