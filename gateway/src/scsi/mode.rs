@@ -282,10 +282,7 @@ pub(super) fn select(device: &mut Device, request: &Request<'_>) -> Answer {
     if claimed == 0 {
         return good(0);
     }
-    let list = request.parameter_list(claimed, LIST);
-    if list.len() < claimed {
-        return Err(sense::PARAMETER_LIST_LENGTH_ERROR);
-    }
+    let list = request.whole_parameter_list(claimed, LIST)?;
     let mut fields = Fields { threshold: device.threshold(), ..device.mode.current };
     let mut pages = skip_block_descriptors(device, &list, long)?;
     // PF zero: vendor-specific pages follow, of which there are none.
