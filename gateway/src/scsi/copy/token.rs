@@ -9,7 +9,7 @@ use super::limits;
 use super::plan::{self, End, Move};
 use super::record::{Kind, Progress, Record, Refused, Running, Status};
 use super::rod::{self, Rod, TOKEN};
-use super::run;
+use super::run::{self, Token};
 use crate::scsi::cdb::{Extent, Request, Span, field};
 use crate::scsi::device::{Answer, Device, Then, busy, check, good, parameter_data};
 use crate::scsi::fault::Access;
@@ -191,10 +191,8 @@ pub(in crate::scsi) fn write_using_token(device: &mut Device, request: &Request<
     // The ROD may have less than the ranges hold.
     record.0.change(|progress| progress.residual = moved < list.blocks(device));
     let delete = list.fixed[2] & 0x02 != 0;
-    if let Some(rod) = rod.as_deref().filter(|_| delete) {
-        device.units.rods().delete(rod);
-    }
-    run::start(device, request.nexus, moves, record, rod, claimed)
+    let token = rod.map(|rod| Token { rod, delete });
+    run::start(device, request.nexus, moves, record, token, claimed)
 }
 
 fn zeroes(device: &Device, ranges: &[Extent]) -> Vec<Move> {

@@ -356,3 +356,20 @@ fn no_more_is_promised_of_tokens_than_holds() {
     let features = page.windows(4).position(|window| window[..2] == [0x01, 0x06]).unwrap();
     assert_eq!((page[features + 4] & 0x0F, &page[features + 16..features + 20]), (0, &[0; 4][..]));
 }
+
+#[test]
+fn a_token_is_deleted_when_the_copy_has_succeeded_and_not_before() {
+    // SBC-3, DEL_TKN: when processing of the command is complete. A BUSY or a failure is to be tried again.
+    let mut bench = Bench::new();
+    let token = populate(&mut bench, 1, &[(10, 10)]);
+    let mut list = destination(&token, 0, &[(100, 10)]);
+    list[2] = 0x02;
+    let cdb = cdb(0x11, 9, list.len());
+    let all = super::all_but(&bench, 0);
+    assert_eq!(bench.run(&cdb, &mut out(&list)).status, status::BUSY);
+    drop(all);
+    bench.fault = Some(Error::Io(5));
+    assert_eq!(bench.run(&cdb, &mut out(&list)).status, status::CHECK_CONDITION);
+    uses(&mut bench, &list);
+    refused(&mut bench, &list, sense::TOKEN_UNKNOWN);
+}
