@@ -242,6 +242,12 @@ impl Ports {
         u8::from(self.groups.explicit) << 5 | u8::from(self.groups.implicit) << 4
     }
 
+    /// MULTIP of the standard INQUIRY data, in its place: the target has more than one port.
+    pub(super) fn multip(&self) -> u8 {
+        let ports = self.groups.groups.iter().map(|group| group.ports.len()).sum::<usize>();
+        u8::from(ports > 1) << 4
+    }
+
     pub(super) fn source(&self) -> Arc<dyn Source> {
         Arc::clone(&self.source)
     }
@@ -314,6 +320,8 @@ pub(super) fn refresh(device: &mut Device) {
     let changed = groups.groups.iter().filter(|group| before(group) != Some(group.state));
     let changes: Vec<Wish> = changed.map(|group| Wish { group: group.id, state: group.state }).collect();
     if !changes.is_empty() || old.groups.len() != groups.groups.len() {
+        // Another gateway may write from here on, or have written: what this one has seen is no longer all there is.
+        device.own_rods.revoke_all();
         let authors = device.ports.authors(&changes);
         for nexus in device.gate.known().into_iter().filter(|nexus| !authors.contains(nexus)) {
             device.gate.establish_for(nexus, sense::ASYMMETRIC_ACCESS_STATE_CHANGED);

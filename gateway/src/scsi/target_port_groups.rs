@@ -46,8 +46,8 @@ pub(super) fn set(device: &mut Device, request: &Request<'_>) -> Answer {
     if claimed == 0 {
         return good(0);
     }
-    let list = request.parameter_list(claimed, 4 + 4 * MOST);
-    if list.len() < claimed || claimed < 4 || !claimed.is_multiple_of(4) {
+    let list = request.whole_parameter_list(claimed, 4 + 4 * MOST)?;
+    if list.len() < 4 || !list.len().is_multiple_of(4) {
         return Err(sense::PARAMETER_LIST_LENGTH_ERROR);
     }
     let descriptors = list.get(4..).unwrap_or_default().chunks_exact(4);

@@ -97,6 +97,15 @@ impl Unit {
         self
     }
 
+    /// Of this target: initiator ports that are known through another one are none of its own.
+    #[must_use]
+    pub fn of_target(mut self, name: &str) -> Self {
+        if let Server::Present(device) = &mut self.server {
+            device.gate.of_target(name);
+        }
+        self
+    }
+
     /// Lets copies reach the other units of `units`, and share their memory.
     pub fn joined(mut self, units: Arc<units::Table>) -> Self {
         if let Server::Present(device) = &mut self.server {

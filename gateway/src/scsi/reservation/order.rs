@@ -85,13 +85,7 @@ impl Order {
 pub(super) fn parse(request: &Request<'_>, neighbours: &dyn Neighbours) -> Result<Order, Sense> {
     let cdb = request.cdb;
     let claimed = cdb.u32(5) as usize;
-    if claimed > LONGEST_LIST {
-        return Err(sense::PARAMETER_LIST_LENGTH_ERROR);
-    }
-    let list = request.parameter_list(claimed, LONGEST_LIST);
-    if list.len() != claimed {
-        return Err(sense::PARAMETER_LIST_LENGTH_ERROR);
-    }
+    let list = request.whole_parameter_list(claimed, LONGEST_LIST)?;
     read(cdb.byte(1) & 0x1F, cdb.byte(2), &list, neighbours)
 }
 

@@ -107,7 +107,8 @@ fn a_gateway_on_its_own_is_one_group_that_is_always_optimized() {
     // SPC-4, REPORT TARGET PORT GROUPS; standard INQUIRY data, TPGS.
     let mut bench = Bench::new();
     assert_eq!(bench.reads(&REPORT, 256), [0, 0, 0, 12, 0, 0x01, 0, 3, 0, 0, 0, 1, 0, 0, 0, 3]);
-    assert_eq!(bench.reads(&[0x12, 0, 0, 0, 96, 0], 96)[5] & 0x30, 0x10);
+    let data = bench.reads(&[0x12, 0, 0, 0, 96, 0], 96);
+    assert_eq!((data[5] & 0x30, data[6] & 0x10), (0x10, 0), "TPGS; MULTIP");
     bench.fails_with(&set(8), &[0, 0, 0, 0, 0, 0, 0, 3], sense::INVALID_COMMAND_OPERATION_CODE);
 }
 
@@ -130,10 +131,11 @@ fn report_target_port_groups_lists_every_group_in_both_formats() {
 }
 
 #[test]
-fn the_identification_page_and_tpgs_follow_the_groups() {
-    // SPC-4, target port group designator; standard INQUIRY data, TPGS.
+fn the_identification_page_tpgs_and_multip_follow_the_groups() {
+    // SPC-4, target port group designator; standard INQUIRY data, TPGS, MULTIP: more than one target port.
     let mut bench = bench(&Cluster::new(true));
-    assert_eq!(bench.reads(&[0x12, 0, 0, 0, 96, 0], 96)[5] & 0x30, 0x30);
+    let data = bench.reads(&[0x12, 0, 0, 0, 96, 0], 96);
+    assert_eq!((data[5] & 0x30, data[6] & 0x10), (0x30, 0x10));
     let page = bench.reads(&[0x12, 1, 0x83, 4, 0, 0], 1024);
     let group = [0x51, 0x95, 0, 4, 0, 0, 0, 7];
     assert!(page.windows(8).any(|window| window == group), "{page:02x?}");

@@ -6,7 +6,7 @@ mod model;
 mod notices;
 mod orders;
 mod ports;
-mod reports;
+pub(super) mod reports;
 mod storage;
 
 use super::bench::{Ended, code, entry, none, out, room_of};

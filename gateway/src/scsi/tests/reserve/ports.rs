@@ -131,3 +131,19 @@ fn a_reservation_moves_between_target_ports_of_one_initiator_port() {
     assert_eq!((registered(&mut bench), bench.reserved()), (vec![(9, 3), (8, 4)], Some((8, WE))));
     bench.does(&there, RELEASE, WE, (8, 0));
 }
+
+#[test]
+fn a_session_of_the_same_initiator_at_another_target_is_nobody_here() {
+    // SAM-5, I_T nexus: the target port is part of it. SPC-4, TransportID: a device's name stands for its one port here.
+    let (mut bench, here, _, other) = host();
+    let Entry { ports, view } = entry("iqn.2026-01.example:other");
+    let ports = Ports { isid: [0, 0, 0, 0, 0, 7], target: "iqn.2026-01.example:elsewhere".into(), ..ports };
+    let _elsewhere = bench.nexuses.enter(Entry { ports, view });
+    let ids = id("iqn.2026-01.example:other", 0x05);
+    let mut list = list(0, 6, SPEC_I_PT);
+    list.extend((ids.len() as u32).to_be_bytes());
+    list.extend(ids);
+    let ended = bench.run_as(here.nexus(), &cdb(REGISTER, 0, list.len()), &mut out(&list));
+    assert_eq!(ended.status, status::GOOD, "{:02x?}", ended.sense);
+    bench.does(&other, RESERVE, WE, (6, 0));
+}

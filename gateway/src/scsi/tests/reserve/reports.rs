@@ -4,7 +4,7 @@ use super::*;
 use crate::scsi::sense as s;
 
 /// A TransportID as an initiator writes it.
-pub(super) fn id(text: &str, format: u8) -> Vec<u8> {
+pub(in crate::scsi::tests) fn id(text: &str, format: u8) -> Vec<u8> {
     let mut id = vec![format, 0, 0, 0];
     id.extend_from_slice(text.as_bytes());
     id.push(0);
