@@ -107,6 +107,8 @@ pub(crate) struct Connection {
     pub(super) held: BTreeMap<u32, Delivery>,
     pub(super) held_bytes: usize,
     pub(super) incoming: Incoming,
+    /// Additional header segments of that PDU.
+    ahs: SmallVec<[u8; 16]>,
     /// Tasks that wait for blocks or room, first come first served.
     pub(super) waiting: VecDeque<Key>,
     /// What an ended command held back is being started.
@@ -159,6 +161,7 @@ impl Connection {
             held: BTreeMap::new(),
             held_bytes: 0,
             incoming: Incoming::Plain,
+            ahs: SmallVec::new(),
             waiting: VecDeque::new(),
             starting: false,
             dirty: SmallVec::new(),
@@ -311,6 +314,8 @@ impl Connection {
                 if header.data_len() > self.agreed.max_recv_segment as usize {
                     return Err(End::Protocol);
                 }
+                self.ahs.clear();
+                self.ahs.extend_from_slice(self.receiver.ahs());
                 let place = self.place(&header);
                 if header.data_len() > 0 {
                     self.receiver.begin(header, place);
@@ -375,11 +380,16 @@ impl Connection {
         }
     }
 
-    /// Refuses a PDU; its header goes back with the reason.
+    /// Refuses a PDU; its complete header, without the digest, goes back with the reason (RFC 7143 section 11.17).
     pub(super) fn reject(&mut self, header: &Header, reason: u8) {
         self.shared.stats.rejected();
         let reject = Reject { reason, task_tag: super::pdu::NO_TAG, ..Reject::default() };
-        self.transmit.status(reject.encode(), header.0.to_vec());
+        let mut bad = header.0.to_vec();
+        // What has waited for its turn had none.
+        if header.ahs_len() > 0 {
+            bad.extend_from_slice(&self.ahs);
+        }
+        self.transmit.status(reject.encode(), bad);
     }
 
     pub(super) fn mark_dirty(&mut self, at: usize) {

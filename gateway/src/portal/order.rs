@@ -1,5 +1,7 @@
 //! The order of requests (RFC 7143 section 4.2.2.1): by CmdSN, at once when immediate, and not at all outside the window.
 
+use std::collections::btree_map::Entry;
+
 use super::conn::{Connection, Delivery};
 use super::inbox::End;
 use super::pdu::{
@@ -67,11 +69,14 @@ impl Connection {
         match self.window.standing(cmd_sn) {
             Standing::Outside => Ok(()),
             Standing::Early => {
-                self.held_bytes += kept.len();
-                if self.held_bytes > HELD {
-                    return Err(End::Protocol);
+                // The first one counts; a duplicate is ignored silently.
+                if let Entry::Vacant(place) = self.held.entry(cmd_sn) {
+                    self.held_bytes += kept.len();
+                    if self.held_bytes > HELD {
+                        return Err(End::Protocol);
+                    }
+                    place.insert(make(kept));
                 }
-                self.held.entry(cmd_sn).or_insert_with(|| make(kept));
                 Ok(())
             }
             Standing::Next => {

@@ -29,6 +29,8 @@ impl Connection {
         let (len, offset) = (header.data_len(), data.offset as usize);
         let end = request.done + len;
         let in_order = data.data_sn == request.data_sn && offset == request.offset + request.done;
+        // Section 11.7: beside a target transfer tag stands the LUN of the command. Beside none it is reserved.
+        let in_order = in_order && data.lun == task.lun;
         // The F bit is on the PDU that completes the sequence and on no other.
         let right_amount = end <= request.len && (end == request.len) == data.last;
         self.incoming = Incoming::Data(key, Some(data.transfer_tag));

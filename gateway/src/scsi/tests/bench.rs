@@ -140,6 +140,7 @@ impl Bench {
     ) -> Self {
         let block = geometry.block_size as usize;
         let unit = Unit::new(Identity::from_serial(serial), geometry, size, Arc::clone(&nexuses), settings)
+            .of_target("iqn.2026-01.example:target")
             .reached_through(Arc::new(crate::scsi::alua::Single::new(3)));
         let mut bench = Self {
             unit: unit.joined(Arc::clone(&units)),
