@@ -312,10 +312,14 @@ impl Pump {
                     Self::call(*away, completer);
                     continue;
                 }
+                Io::Background(milestone) => {
+                    self.own.wait(milestone, completer);
+                    continue;
+                }
                 io => io,
             };
             let Some(request) = self.request(place, io, &segments, payload) else {
-                self.own.wait(completer);
+                completer.complete(Err(Error::Unsupported), None);
                 continue;
             };
             match &self.disk {

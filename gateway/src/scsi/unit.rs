@@ -6,7 +6,7 @@ use ring::Nexus;
 
 use super::absent::Absent;
 use super::alua;
-use super::background::{self, Background};
+use super::background::{self, Background, Milestone};
 use super::copy;
 use super::device::{Continuation, Device, Kernel};
 use super::gate::Audience;
@@ -290,6 +290,11 @@ impl Unit {
     /// forgotten, though it was promised.
     pub fn owes_note(&self) -> bool {
         matches!(&self.server, Server::Present(device) if device.background.owes_note())
+    }
+
+    /// Whether what a command waits for as [`Io::Background`] has come.
+    pub fn has_reached(&self, milestone: Milestone) -> bool {
+        !matches!(&self.server, Server::Present(device) if !device.background.reached(milestone))
     }
 
     /// The lane stops: nothing of the unit's own is taken up any more.

@@ -13,7 +13,7 @@ use crate::disk::{
 };
 use crate::nexus::{Entry, Handle, Ports, Table, View};
 use crate::scsi::step::{Away, Data, DataIn, Direction, Finished, Io, Memory, Step, Stored, status};
-use crate::scsi::{Background, Identity, Settings, Unit, limits};
+use crate::scsi::{Background, Identity, Milestone, Settings, Unit, limits};
 use crate::units::{self, Visit};
 
 pub(super) use super::cdbs::{cdb6, cdb10, cdb12, cdb16};
@@ -336,7 +336,11 @@ impl Bench {
             }
             Io::Usage => outcome.usage = Some(Box::new(self.usage)),
             Io::Note(note) => self.note = note,
-            Io::Background => self.finish_background(),
+            Io::Background(milestone) => {
+                while !self.unit.has_reached(milestone) {
+                    assert!(self.step_background(), "nothing to wait for");
+                }
+            }
         }
         Finished { result: Ok(outcome), buffer }
     }
@@ -439,7 +443,8 @@ fn describe(io: &Io) -> String {
         Io::EndCommands(commands) => format!("{:?} {}", commands.how, commands.nexuses.len()),
         Io::Usage => "usage".into(),
         Io::Note(note) => if note.is_some() { "note" } else { "forget" }.into(),
-        Io::Background => "background".into(),
+        Io::Background(Milestone::Noted) => "noted".into(),
+        Io::Background(Milestone::End) => "background".into(),
     }
 }
 
