@@ -20,6 +20,7 @@ mod access;
 mod background;
 mod inbox;
 mod inflight;
+pub mod kernel;
 mod news;
 mod pump;
 mod ranges;
@@ -32,7 +33,7 @@ mod visit;
 mod wreck;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -80,8 +81,8 @@ struct Shared {
     finished: List<Completion>,
     figures: Figures,
     stopping: AtomicBool,
-    /// The disk's new size, or [`UNCHANGED`].
-    resized: AtomicU64,
+    /// With `stopping`: what is in the ring stays there.
+    leaving: AtomicBool,
     news: News,
     /// TAS of the unit's control mode page, for whoever ends commands that are not in the ring yet.
     task_aborted_status: Arc<AtomicBool>,
@@ -90,12 +91,15 @@ struct Shared {
     hall: Hall,
 }
 
-/// No disk has this size: it is no multiple of a block.
-const UNCHANGED: u64 = u64::MAX;
-
 /// Whether the lane has been told to stop.
 fn stopping(shared: &Shared) -> bool {
     shared.stopping.load(Ordering::Acquire)
+}
+
+/// Tells the lane to stop.
+fn stop_soon(shared: &Shared) {
+    shared.stopping.store(true, Ordering::Release);
+    shared.bell.ring();
 }
 
 /// How often a store's pool is looked at: soon enough for hosts to act on what fills within minutes.
@@ -117,30 +121,30 @@ async fn look_often(lane: &Weak<Shared>) {
 ///
 /// The disk's resize listener and the unit's listener for access states are taken. The task must have ended (see [`Lane::stop`]) before the reactors are shut down.
 pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
+    let size = parts.disk.as_ref().map_or(0, |disk| disk.size());
     let shared = Arc::new(Shared {
         bell: Bell::new(),
         finished: List::new(),
         figures: Figures::default(),
         stopping: AtomicBool::new(false),
-        resized: AtomicU64::new(UNCHANGED),
-        // Access states may have changed since the unit was made.
-        news: News::of(Piece::Access),
+        leaving: AtomicBool::new(false),
+        // Access states and the size may have changed since the unit was made.
+        news: News::of(&[Piece::Access, Piece::Size]),
         task_aborted_status: Arc::new(AtomicBool::new(true)),
         changed: Mutex::default(),
-        hall: Hall::new(parts.disk.as_ref().map_or(0, |disk| disk.size())),
+        hall: Hall::new(size),
     });
     if let Some(disk) = &parts.disk {
         let lane = Arc::downgrade(&shared);
         disk.on_resize(Box::new(move |size| {
             if let Some(lane) = lane.upgrade() {
                 lane.hall.resized(size);
-                lane.resized.store(size, Ordering::Release);
+                lane.news.tell(Piece::Size);
                 lane.bell.ring();
             }
         }));
-        // It may have changed since the unit was made; what the listener has been told meanwhile is newer.
-        let size = disk.size();
-        let _ = shared.resized.compare_exchange(UNCHANGED, size, Ordering::AcqRel, Ordering::Acquire);
+        // It may have changed before it was listened to; what the listener has been told meanwhile is newer.
+        shared.hall.found(size, disk.size());
     }
     if let Some(source) = parts.unit.source() {
         let lane = Arc::downgrade(&shared);
@@ -193,8 +197,18 @@ impl Lane {
     ///
     /// Waits for as long as the disk takes; bound it by a timeout where that may be for ever.
     pub async fn stop(&self) {
-        self.shared.stopping.store(true, Ordering::Release);
-        self.shared.bell.ring();
+        stop_soon(&self.shared);
+        self.end().await;
+    }
+
+    /// The same, without taking anything more: what is in the ring stays there for a successor, and the ring says so
+    /// ([`ring::Consumer::leave`]).
+    pub async fn leave(&self) {
+        self.shared.leaving.store(true, Ordering::Release);
+        self.stop().await;
+    }
+
+    async fn end(&self) {
         let mut ended = self.ended.clone();
         // Nothing is ever sent: the wait ends with an error when the task has dropped its end.
         while ended.changed().await.is_ok() {}

@@ -1,4 +1,4 @@
-//! What other threads tell a lane about its unit, one bit each: a turn without news costs it one load.
+//! What other threads tell a lane about its unit, one bit each: to find that there is none costs it one load.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -11,6 +11,8 @@ pub(super) enum Piece {
     Access = 1 << 1,
     /// Another gateway has changed the reservations.
     Reservations = 1 << 2,
+    /// The disk has another size.
+    Size = 1 << 3,
 }
 
 /// What the lane has not heard of yet. Whoever tells rings the bell afterwards.
@@ -19,8 +21,8 @@ pub(super) struct News(AtomicU8);
 
 impl News {
     /// With this to begin with.
-    pub(super) fn of(piece: Piece) -> Self {
-        Self(AtomicU8::new(piece as u8))
+    pub(super) fn of(pieces: &[Piece]) -> Self {
+        Self(AtomicU8::new(pieces.iter().fold(0, |all, piece| all | *piece as u8)))
     }
 
     /// Tells the lane, which sees whatever was written before.
@@ -41,6 +43,10 @@ impl News {
 pub(super) struct Heard(u8);
 
 impl Heard {
+    pub(super) fn nothing(&self) -> bool {
+        self.0 == 0
+    }
+
     pub(super) fn of(&self, piece: Piece) -> bool {
         self.0 & piece as u8 != 0
     }

@@ -18,7 +18,7 @@ use super::ranges::{Claim, Kind, Ranges};
 use super::requests::{is_payload, touched};
 use super::reservations::Waits;
 use super::visit::Guests;
-use super::{Parts, Shared, UNCHANGED};
+use super::{Parts, Shared};
 use crate::cluster::reservations::Store;
 use crate::disk::{Completer, Completion, CompletionQueue, Disk, Error, Operation};
 use crate::scsi::opcode::{self, Class};
@@ -132,12 +132,25 @@ impl Pump {
     /// One turn; true when there is more to do at once.
     pub(super) fn turn(&mut self) -> bool {
         self.now = Instant::now();
-        let size = self.shared.resized.swap(UNCHANGED, Ordering::AcqRel);
-        if size != UNCHANGED {
-            self.shared.hall.resized(size);
-            self.unit.resized(size);
-        }
+        self.hear();
+        let finished = self.finish();
+        let visited = self.receive();
+        let more = self.take();
+        self.go_on();
+        self.publish();
+        finished || visited || more
+    }
+
+    /// Takes up what other threads have told of the unit. Called between taking a request and judging it: what was told
+    /// before the request was published holds for it.
+    pub(super) fn hear(&mut self) {
         let heard = self.shared.news.take();
+        if heard.nothing() {
+            return;
+        }
+        if heard.of(Piece::Size) {
+            self.unit.resized(self.shared.hall.size());
+        }
         if heard.of(Piece::Access) {
             self.unit.access_changed();
         }
@@ -147,12 +160,6 @@ impl Pump {
         if heard.of(Piece::Pool) {
             self.unit.look_at_pool();
         }
-        let finished = self.finish();
-        let visited = self.receive();
-        let more = self.take();
-        self.go_on();
-        self.publish();
-        finished || visited || more
     }
 
     /// Files what the disk has finished; true when there was something.
@@ -186,6 +193,10 @@ impl Pump {
         }
         // Read before the ring is: what was published before the stop is then still taken.
         let stopping = self.shared.stopping.load(Ordering::Acquire);
+        if stopping && self.shared.leaving.load(Ordering::Acquire) {
+            self.closed = true;
+            return false;
+        }
         for _ in 0..BATCH {
             match self.consumer.next() {
                 Ok(Entry::Command(command)) => self.begin(command),
@@ -216,6 +227,7 @@ impl Pump {
         }
         self.shared.figures.in_flight.set(self.inflight.len() as u64);
         self.shared.figures.held_back.set(self.ranges.waiting() as u64);
+        self.shared.figures.ring.set(self.consumer.usage());
         if self.consumer.commit() == Kick::Needed {
             self.shared.figures.commits.add(1);
             self.producer.ring();
@@ -223,6 +235,7 @@ impl Pump {
     }
 
     fn begin(&mut self, command: Command) {
+        self.hear();
         let code = command.cdb().first().copied().unwrap_or_default();
         self.shared.figures.commands[usize::from(code)].add(1);
         match self.unit.execute(command.cdb(), command.nexus(), &View(&command)) {
@@ -422,6 +435,6 @@ impl Drop for Pump {
         }
         // Whoever waits for what is left in the ring must learn that it never ends.
         let stopped = self.shared.stopping.load(Ordering::Acquire) && self.closed && !self.wrecked;
-        self.producer.ended(stopped && self.consumer.corrupt().is_none());
+        self.producer.ended(stopped && self.consumer.leave());
     }
 }

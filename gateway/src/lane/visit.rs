@@ -47,6 +47,15 @@ impl Hall {
         self.size.store(size, Ordering::Release);
     }
 
+    /// The disk, which had size `before`, has been found to have size `now`; nothing if it has been resized meanwhile.
+    pub(super) fn found(&self, before: u64, now: u64) {
+        let _ = self.size.compare_exchange(before, now, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
     /// Refuses what is there, and whatever comes.
     fn close(&self) {
         self.closed.store(true, Ordering::Release);
@@ -76,7 +85,7 @@ impl Door for Shared {
     }
 
     fn size(&self) -> u64 {
-        self.hall.size.load(Ordering::Acquire)
+        self.hall.size()
     }
 }
 
@@ -197,6 +206,7 @@ impl Pump {
 
     fn admit(&mut self, visit: Visit) {
         let Visit { nexus, call, completer } = visit;
+        self.hear();
         if self.closed {
             return completer.complete(Err(Error::NotReady), Some(call.into_buffer()));
         }

@@ -211,14 +211,17 @@ impl Gate {
     }
 
     /// Establishes a reset condition, which takes the place of every other (SAM-5), and undoes what nexuses have
-    /// asked of the unit.
-    pub(super) fn reset(&mut self, condition: Sense) {
+    /// asked of the unit. Without a condition somebody else tells them.
+    pub(super) fn reset(&mut self, condition: Option<Sense>) {
+        for known in self.known.values_mut() {
+            known.prevents_removal = false;
+        }
+        let Some(condition) = condition else { return };
         for known in self.known.values_mut() {
             // A nexus that has yet to learn of the power-on loses nothing by hearing only of that.
             if known.attentions.first() != Some(&sense::POWER_ON_OCCURRED) {
                 known.attentions = SmallVec::from_buf([condition]);
             }
-            known.prevents_removal = false;
         }
         for (_, greeting) in &mut self.ended {
             if *greeting != sense::POWER_ON_OCCURRED {

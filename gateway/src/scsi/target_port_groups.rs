@@ -59,9 +59,9 @@ pub(super) fn set(device: &mut Device, request: &Request<'_>) -> Answer {
     if wishes.is_empty() {
         return good(claimed);
     }
-    device.ports.setting(Some(request.nexus));
+    let number = device.ports.setting(request.nexus, &wishes);
     let io = Io::SetTargetPortGroups(wishes.into());
-    let then = Then::SetTargetPortGroups(Setting { transfer: claimed });
+    let then = Then::SetTargetPortGroups(Setting { number, transfer: claimed });
     Ok(Step::Io { io: SmallVec::from_buf([io]), exclusive: None, then })
 }
 
@@ -79,14 +79,21 @@ fn read(groups: &Groups, wish: &[u8], at: usize) -> Result<Wish, Sense> {
 /// Where SET TARGET PORT GROUPS goes on.
 #[derive(Debug)]
 pub(super) struct Setting {
+    /// Among the unit's.
+    number: u64,
     transfer: usize,
 }
 
 impl Setting {
+    /// The command was aborted: what it has asked for happens, but nobody waits for it.
+    pub(super) fn aborted(&self, device: &mut Device) {
+        device.ports.set(self.number);
+    }
+
     pub(super) fn resume(self, device: &mut Device, results: &[Finished]) -> Answer {
         // While the sender still counts as the one that has asked for the change.
         alua::refresh(device);
-        device.ports.setting(None);
+        device.ports.set(self.number);
         match results.first().map(|finished| &finished.result) {
             Some(Ok(_)) => good(self.transfer),
             Some(Err(Error::NotReady)) => Err(sense::ASYMMETRIC_ACCESS_STATE_TRANSITION),

@@ -8,7 +8,7 @@ use super::absent::Absent;
 use super::alua;
 use super::background::{self, Background};
 use super::copy;
-use super::device::{Continuation, Device};
+use super::device::{Continuation, Device, Kernel};
 use super::gate::Audience;
 use super::identity::Identity;
 use super::mode;
@@ -86,6 +86,17 @@ impl Unit {
         self
     }
 
+    /// For a unit whose commands come through the kernel's target (LIO), which carries no nexus. All initiators are one to
+    /// the unit; what has to be told apart, LIO does: it tells every nexus of a reset, and answers REPORT LUNS. Reservations
+    /// are LIO's too (`reservations`), or nobody's.
+    #[must_use]
+    pub fn behind_kernel(mut self, reservations: bool) -> Self {
+        if let Server::Present(device) = &mut self.server {
+            device.kernel = Some(Kernel { reservations });
+        }
+        self
+    }
+
     /// Lets copies reach the other units of `units`, and share their memory.
     pub fn joined(mut self, units: Arc<units::Table>) -> Self {
         if let Server::Present(device) = &mut self.server {
@@ -147,7 +158,7 @@ impl Unit {
     /// command.
     pub fn restore_reservations(&mut self, number: u64, state: &[u8]) -> Result<(), Unreadable> {
         if let Server::Present(device) = &mut self.server {
-            device.reservations = reservation::State::after_power_on(number, state)?;
+            device.reservations = reservation::State::after_power_on(device, number, state)?;
         }
         Ok(())
     }
@@ -217,7 +228,8 @@ impl Unit {
                 device.reservations.reset();
                 device.background.abort_test(sense::BUS_DEVICE_RESET_FUNCTION_OCCURRED);
                 device.copies.clear();
-                device.gate.reset(why.condition());
+                let told_by_us = device.kernel.is_none();
+                device.gate.reset(told_by_us.then(|| why.condition()));
             }
             Server::WellKnown(unit) => unit.reset(why),
             Server::Absent(_) => {}

@@ -1,6 +1,6 @@
 //! Reservations at the lane: what a preemption waits for, that changes take turns, and what is stored counts.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 
 use rbdgate::cluster::reservations::{self, Done, Listener, Outcome, Snapshot, Store, Unreadable};
 use rbdgate::disk::Request;
@@ -271,6 +271,36 @@ fn what_one_gateway_stores_another_one_keeps_to() {
     done(&mut one, &first, 0, 0, (0, 1));
     done(&mut one, &first, 1, WRITE_EXCLUSIVE, (1, 0));
     let refused = writes(&mut other, &second, 4096);
+    assert_eq!(other.wait(refused).status, RESERVATION_CONFLICT);
+    one.stop();
+    other.stop();
+}
+
+#[test]
+fn what_was_told_before_a_command_came_holds_for_it_in_the_middle_of_a_turn_too() {
+    let here = reservations::Memory::new();
+    let there = here.peer();
+    let (_reactors, _fault, mut one, first, _) = two(here);
+    let (_others, disk, mut other, _, second) = two(there);
+    let (is_here, at_disk) = mpsc::channel();
+    let (go_on, until) = mpsc::channel::<()>();
+    let until = Mutex::new(until);
+    // The lane is held up within its turn.
+    disk.set_rule(Some(Box::new(move |request| {
+        if matches!(request, Request::Write { .. }) {
+            is_here.send(()).unwrap();
+            until.lock().unwrap().recv().unwrap();
+        }
+        Verdict::Pass
+    })));
+    done(&mut one, &first, 0, 0, (0, 1));
+    let written = writes(&mut other, &second, 4096);
+    at_disk.recv().unwrap();
+    done(&mut one, &first, 1, WRITE_EXCLUSIVE, (1, 0));
+    let refused = writes(&mut other, &second, 4096);
+    go_on.send(()).unwrap();
+    drop(go_on);
+    assert_eq!(other.wait(written).status, GOOD);
     assert_eq!(other.wait(refused).status, RESERVATION_CONFLICT);
     one.stop();
     other.stop();

@@ -100,6 +100,8 @@ fn with_tas_zero_they_are_not_answered_and_the_nexus_is_told() {
     write(&mut two);
     eventually("it is at the disk", || fault.withheld() == 1);
     one.send_management(CLEAR_TASK_SET, &ScsiCommand::default());
+    // Answered behind the notice, which the lane has then seen.
+    assert_eq!(one.read(&[0x12, 0, 0, 0, 36, 0], 36).status, 0);
     fault.set_rule(None);
     fault.release();
     assert_eq!(answered(&mut one), 0);
