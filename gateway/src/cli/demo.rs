@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use super::say;
-use crate::config::{Admin, Bytes, Config, Disk, Limits, Login, Parameters, Rbd, Store, Target};
+use crate::config::{Admin, Bytes, Config, Disk, Frontend, Limits, Login, Parameters, Rbd, Store, Target};
 use crate::{control, supervisor};
 
 const TARGET: &str = "iqn.2026-01.io.rbdgate:demo";
@@ -118,6 +118,7 @@ impl Demo {
             fault: None,
         };
         let target = Target {
+            frontend: Frontend::Portal,
             portal_group: 1,
             addresses: Vec::new(),
             luns: BTreeMap::from([(0, "demo".into())]),

@@ -1,5 +1,6 @@
 //! Raw file → checked types: every rule that the shape alone does not carry.
 
+mod frontend;
 mod limits;
 
 use std::collections::BTreeMap;
@@ -10,7 +11,9 @@ use std::path::{Path, PathBuf};
 use serde_yaml::Spanned;
 
 use super::quantity::Bytes;
-use super::{Admin, Chap, Config, Disk, Fault, Initiator, Login, Problem, Rbd, Redirect, Store, Target, raw};
+use super::{
+    Admin, Chap, Config, Disk, Fault, Frontend, Initiator, Login, Problem, Rbd, Redirect, Store, Target, raw,
+};
 use crate::names;
 use crate::secret::Secret;
 
@@ -21,7 +24,12 @@ pub const CONTROL: &str = "/run/rbdgate/control.sock";
 pub const STATE: &str = "/var/lib/rbdgate";
 
 pub(super) fn check(file: raw::File, folder: &Path) -> Result<Config, Vec<Problem>> {
-    let mut checker = Checker { problems: Vec::new(), folder: folder.into(), serials: BTreeMap::new() };
+    let mut checker = Checker {
+        problems: Vec::new(),
+        folder: folder.into(),
+        serials: BTreeMap::new(),
+        frontend: file.frontend.unwrap_or_default(),
+    };
     let config = checker.config(file);
     if checker.problems.is_empty() { Ok(config) } else { Err(checker.problems) }
 }
@@ -31,6 +39,8 @@ struct Checker {
     folder: PathBuf,
     /// Disks by what hosts know them by.
     serials: BTreeMap<String, String>,
+    /// Of targets that do not say it themselves.
+    frontend: Frontend,
 }
 
 impl Checker {
@@ -54,7 +64,7 @@ impl Checker {
         let discovery = file.discovery.map_or_else(Login::default, |discovery| {
             self.login("discovery", discovery.chap, discovery.mutual_chap)
         });
-        Config {
+        let config = Config {
             listen: self.listen(file.listen),
             admin: self.admin(file.admin),
             discovery,
@@ -64,7 +74,9 @@ impl Checker {
             reactors: file.reactors.map_or(0, |count| self.range("reactors", &count, 1..=256)),
             disks,
             targets,
-        }
+        };
+        self.frontends(&config);
+        config
     }
 
     fn listen(&mut self, listen: Option<Spanned<Vec<Spanned<String>>>>) -> Vec<std::net::SocketAddr> {
@@ -277,7 +289,10 @@ impl Checker {
         let redirect =
             target.redirect.and_then(|redirect| self.redirect(&format!("{at}.redirect"), &redirect));
         let parameters = self.parameters(&format!("{at}.parameters"), target.parameters.unwrap_or_default());
-        (name, Target { portal_group: group, addresses, luns, open, initiators, redirect, parameters })
+        let frontend = target.frontend.unwrap_or(self.frontend);
+        let target =
+            Target { frontend, portal_group: group, addresses, luns, open, initiators, redirect, parameters };
+        (name, target)
     }
 
     fn initiator(&mut self, at: &str, raw: raw::Initiator, luns: &BTreeMap<u16, String>) -> Initiator {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 pub use check::{CONTROL, STATE};
 pub use quantity::{Bytes, Time};
-pub use raw::Digest;
+pub use raw::{Digest, Frontend};
 pub(crate) use raw::{address, is_reachable};
 
 use crate::secret::Secret;
@@ -208,6 +208,8 @@ pub struct Fault {
 /// One target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
+    /// What takes its commands from the initiators.
+    pub frontend: Frontend,
     /// Portal group tag.
     pub portal_group: u16,
     /// Addresses that discovery names; empty: the one the initiator has connected to.

@@ -12,6 +12,7 @@ use super::quantity::{Bytes, Time};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
+    pub(super) frontend: Option<Frontend>,
     pub(super) listen: Option<Spanned<Vec<Spanned<String>>>>,
     pub(super) admin: Option<Admin>,
     pub(super) discovery: Option<Discovery>,
@@ -115,6 +116,7 @@ pub(super) struct Fault {
 #[serde(deny_unknown_fields)]
 pub(super) struct Target {
     pub(super) name: Spanned<String>,
+    pub(super) frontend: Option<Frontend>,
     pub(super) portal_group: Option<Spanned<u16>>,
     pub(super) addresses: Option<Vec<Spanned<String>>>,
     pub(super) luns: BTreeMap<u16, Spanned<String>>,
@@ -163,6 +165,19 @@ pub(super) struct Parameters {
     pub(super) max_recv_data_segment_length: Option<Spanned<Bytes>>,
     pub(super) max_outstanding_r2t: Option<Spanned<u16>>,
     pub(super) command_window: Option<Spanned<u16>>,
+}
+
+/// What takes a target's commands from the initiators.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum Frontend {
+    /// The gateway itself.
+    #[default]
+    Portal,
+    /// The kernel's iSCSI target.
+    Lio,
+    /// The kernel, for this machine alone: the LUNs appear as its own disks.
+    Loopback,
 }
 
 /// Which digests a target agrees to.

@@ -205,3 +205,28 @@ fn two_disks_that_hosts_could_not_tell_apart_are_refused() {
     parse(&two("disk-1", "disk-2")).unwrap();
     parse(&two(one, "8e9a1d6d-12f3-4a5b-9c7d-0123456789ab")).unwrap();
 }
+
+#[test]
+fn what_the_kernels_target_cannot_do_is_refused() {
+    let file = |more: &str, target: &str| {
+        format!(
+            "{more}\ndisks: {{ a: {{ memory: {{ size: 1MiB }} }} }}\ntargets:\n  - {{ name: \"iqn.2026-01.com.example:t\", \
+             luns: {{ 0: a }}, {target} }}\n"
+        )
+    };
+    let check = |more: &str, target: &str| match Config::parse(&file(more, target), Path::new("/")) {
+        Ok(config) => format!("{:?}", config.targets.values().next().unwrap().frontend),
+        Err(error) => error.to_string(),
+    };
+    assert_eq!(check("", "open: true"), "Portal");
+    assert_eq!(check("frontend: lio", "open: true"), "Lio");
+    assert_eq!(check("frontend: lio", "open: true, frontend: portal"), "Portal");
+    let host = |name: &str, more: &str| format!("{{ name: \"iqn.2026-01.com.example:{name}\"{more} }}");
+    let chap = |secret: &str| format!(", chap: {{ user: u, secret: \"{secret}\" }}");
+    let mixed = format!("initiators: [{}, {}]", host("a", &chap("at-least-12-bytes")), host("b", ""));
+    assert!(check("frontend: lio", &mixed).contains("every initiator"), "{}", check("frontend: lio", &mixed));
+    let odd = format!("initiators: [{}]", host("a", &chap("NULL-and-more-bytes")));
+    assert!(check("frontend: lio", &odd).contains("NULL"));
+    assert!(check("frontend: lio", "open: true, redirect: { address: 192.0.2.1 }").contains("redirect"));
+    assert!(check("frontend: loopback", "open: true").contains("naa."));
+}

@@ -33,6 +33,18 @@ pub enum Unavailable {
         "/sys/kernel/config/target is not there: mount configfs (mount -t configfs configfs /sys/kernel/config), in a container bind the host's /sys/kernel/config"
     )]
     Configfs(#[source] io::Error),
+    /// Anything else.
+    #[error("the kernel's target subsystem cannot be used")]
+    Other(#[source] io::Error),
+}
+
+impl From<io::Error> for Unavailable {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => Self::Permission(error),
+            _ => Self::Other(error),
+        }
+    }
 }
 
 /// Loads what the fabrics need and makes the subsystem reachable.

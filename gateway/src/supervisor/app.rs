@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,13 +12,14 @@ use tokio::task::JoinSet;
 
 use super::directory::directory;
 use super::figures::{portal_figures, session};
+use super::front::Front;
 use super::lun::{Place, Running, Spec, Surroundings};
 use super::memory;
 use super::plan::{options, restart_notes, wanted};
 use super::redirects::Redirects;
 use super::sizes::same_but_size;
-use super::stores::{Opened, Stores};
-use crate::config::{Bytes, Config};
+use super::stores::{Opened, Stores, attempt};
+use crate::config::{Bytes, Config, Frontend};
 use crate::control;
 use crate::disk::Disk;
 use crate::nexus::Table;
@@ -39,7 +39,9 @@ const CLOSING: Duration = Duration::from_secs(1);
 /// The running gateway.
 pub(super) struct App {
     pub(super) config: Config,
-    around: Surroundings,
+    pub(super) around: Surroundings,
+    /// Initiators may come: disks have been tried.
+    pub(super) is_open: bool,
     stores: Stores,
     reactors: Arc<Reactors>,
     absent: Running,
@@ -86,6 +88,7 @@ impl App {
             units: units::Table::new(),
             options: options(&config),
             qfull_timeout: config.limits.qfull_timeout,
+            front: Front::start(&config).context("frontend: lio")?,
         };
         let absent = Running::absent(&around, reactors.pick()).map_err(anyhow::Error::msg)?;
         let well_known = Running::well_known(&around, reactors.pick()).map_err(anyhow::Error::msg)?;
@@ -101,6 +104,7 @@ impl App {
         let mut app = Self {
             config,
             around,
+            is_open: false,
             stores,
             reactors,
             absent,
@@ -115,7 +119,15 @@ impl App {
         app.shared.lock().wanted = wanted(&app.config);
         app.open_missing();
         let _ = tokio::time::timeout(patience, app.settle()).await;
-        app.listen()?;
+        app.is_open = true;
+        if app.config.targets.values().any(|target| target.frontend == Frontend::Portal)
+            || app.around.front.is_none()
+        {
+            app.listen()?;
+        }
+        if let Some(done) = app.publish_to_kernel(true) {
+            let _ = tokio::time::timeout(patience, done).await;
+        }
         Ok(app)
     }
 
@@ -146,7 +158,10 @@ impl App {
     }
 
     fn directory(&self) -> portal::Directory {
-        let ports = (self.absent.port(), self.well_known.port());
+        let (Some(absent), Some(well_known)) = (self.absent.port(), self.well_known.port()) else {
+            return portal::Directory::default();
+        };
+        let ports = (absent, well_known);
         let luns = self.shared.lock();
         self.redirects.apply(&self.config, directory(&self.config, &luns.running, &ports, &self.reactors))
     }
@@ -234,8 +249,15 @@ impl App {
                 continue;
             }
             let (place, spec, stores) = (place.clone(), spec.clone(), self.stores.clone());
+            let front = self.around.front.clone();
             self.opening.spawn_blocking(move || {
-                let result = attempt(|| stores.open(&spec.name, &spec.disk));
+                let result = attempt(|| match &front {
+                    Some(front) if spec.frontend != Frontend::Portal => front.open(&stores, &spec),
+                    None if spec.frontend != Frontend::Portal => {
+                        anyhow::bail!("restart the gateway to serve the first target of frontend: lio")
+                    }
+                    _ => stores.open(&spec.name, &spec.disk),
+                });
                 (place, spec, result)
             });
         }
@@ -246,6 +268,12 @@ impl App {
         if let Some(server) = self.shared.server.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
             server.apply(self.directory());
         }
+        let _ = self.publish_to_kernel(false);
+    }
+
+    /// Places whose lanes run.
+    pub(super) fn served(&self) -> BTreeSet<Place> {
+        self.shared.lock().running.keys().cloned().collect()
     }
 
     /// Sends the logins of a target, or of all, elsewhere, or lets them in again. Answers with what was done.
@@ -289,13 +317,17 @@ impl App {
                 .collect()
         };
         let removed = gone.len();
-        // First out of the portal's sight, then drained, and only then may the same store be opened anew.
+        // First out of the initiators' sight, then drained, and only then may the same store be opened anew.
         self.publish();
+        if let Some(done) = self.publish_to_kernel(false) {
+            let _ = tokio::time::timeout(PARTING, done).await;
+        }
         for (store, running) in gone {
             self.leave(store, async move { running.stop().await });
         }
         // A store that has stopped answering must not hold up the rest.
         let _ = tokio::time::timeout(PARTING, self.part()).await;
+        let _ = self.publish_to_kernel(true);
         self.open_missing();
         let _ = tokio::time::timeout(super::PATIENCE, self.settle()).await;
         let sizes = self.follow_sizes(&old).await;
@@ -456,26 +488,5 @@ impl Shared {
             luns: listed.collect(),
             sessions,
         }
-    }
-}
-
-/// What opening a disk has come to, in words. A panic counts as an answer: without one the place would be on its way for
-/// ever and never tried again.
-fn attempt<T>(open: impl FnOnce() -> anyhow::Result<T>) -> Result<T, String> {
-    match std::panic::catch_unwind(AssertUnwindSafe(open)) {
-        Ok(result) => result.map_err(|error| format!("{error:#}")),
-        Err(_reported) => Err("opening it failed unexpectedly; see the log".into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_store_that_panics_while_it_opens_is_a_disk_that_did_not_open() {
-        let reason = attempt::<()>(|| panic!("a bug")).unwrap_err();
-        assert!(reason.contains("unexpectedly"));
-        assert_eq!(attempt::<()>(|| anyhow::bail!("no such image")).unwrap_err(), "no such image");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::lun::{Place, Running};
-use crate::config::{self, Config, Digest};
+use crate::config::{self, Config, Digest, Frontend};
 use crate::nexus::View;
 use crate::portal::chap::{Algorithm, Chap, Credential};
 use crate::portal::{self, Access, Auth, DigestPolicy, Grant, Parameters, Port, Target};
@@ -18,13 +18,15 @@ pub(super) fn directory(
     shared: &(Arc<Port>, Arc<Port>),
     reactors: &Reactors,
 ) -> portal::Directory {
-    let targets = config.targets.iter().enumerate().map(|(index, (name, target))| {
+    let targets = config.targets.iter().enumerate();
+    let targets = targets.filter(|(_, (_, target))| target.frontend == Frontend::Portal);
+    let targets = targets.map(|(index, (name, target))| {
         let luns: BTreeMap<u16, Arc<Port>> = target
             .luns
             .keys()
             .filter_map(|lun| {
                 let place = Place { target: name.clone(), lun: *lun };
-                running.get(&place).map(|running| (*lun, running.port()))
+                running.get(&place).and_then(|running| Some((*lun, running.port()?)))
             })
             .collect();
         let target = Target {

@@ -7,10 +7,12 @@ use std::time::Duration;
 use ring::{Options, Pool};
 use sha2::{Digest, Sha256};
 
+use super::front::Front;
 use super::stores::Opened;
 use crate::cluster::reservations::{Memory, Store};
 use crate::config;
 use crate::disk::{Disk, Geometry};
+use crate::lane::kernel::{Adopted, Served};
 use crate::lane::{self, LATENCY_BOUNDS, Lane};
 use crate::nexus::Table;
 use crate::portal::Port;
@@ -32,6 +34,8 @@ pub(super) struct Place {
 pub(super) struct Spec {
     /// Name in the configuration.
     pub(super) name: String,
+    /// What takes its commands from the initiators.
+    pub(super) frontend: config::Frontend,
     /// The target's portal group tag, which names the port in what SCSI says of it.
     pub(super) portal_group: u16,
     /// The disk.
@@ -46,13 +50,16 @@ pub(super) struct Surroundings {
     pub(super) units: Arc<units::Table>,
     pub(super) options: Options,
     pub(super) qfull_timeout: Duration,
+    /// The kernel, where it serves a target.
+    pub(super) front: Option<Arc<Front>>,
 }
 
 /// A LUN that serves.
 pub(super) struct Running {
     disk: Option<Arc<dyn Disk>>,
     lane: Lane,
-    port: Arc<Port>,
+    /// Where the portal delivers commands; `None`: they come from the kernel.
+    port: Option<Arc<Port>>,
     /// A thread looks at the disk's size.
     looking: Arc<AtomicBool>,
     /// Lets copies of other LUNs find this one.
@@ -68,7 +75,7 @@ impl Running {
         around: &Surroundings,
         reactor: &Reactor,
     ) -> Result<Self, String> {
-        let Opened { disk, unique, reservations: (store, reserved) } = opened;
+        let Opened { disk, unique, reservations: (store, reserved), adopted } = opened;
         let identity = identity(&spec.disk, &unique);
         let settings = scsi::Settings {
             lun: place.lun,
@@ -83,17 +90,40 @@ impl Running {
                 .of_target(&place.target)
                 .reached_through(Arc::new(scsi::alua::Single::new(spec.portal_group)))
                 .joined(Arc::clone(&around.units));
-        unit.restore_reservations(reserved.number, &reserved.state).map_err(|error| {
-            disk.close();
-            format!("{error} ({store:?})")
-        })?;
+        if adopted.is_some() {
+            unit = unit.behind_kernel(true);
+        } else {
+            unit.restore_reservations(reserved.number, &reserved.state).map_err(|error| {
+                disk.close();
+                format!("{error} ({store:?})")
+            })?;
+        }
         unit.recall(disk.note().as_deref());
         let block_size = disk.geometry().block_size.into();
         let name = format!("{} LUN {}", place.target, place.lun);
-        let mut running = Self::wire(name, unit, Some(disk), store, around, reactor)?;
+        let mut running = match adopted {
+            None => Self::wire(name, unit, Some(disk), store, around, reactor)?,
+            Some(adopted) => Self::behind_kernel(name, unit, disk, adopted, reactor)?,
+        };
         let (target, lun, door) = (place.target.clone(), place.lun, running.lane.door());
         running.listing = Some(around.units.enter(units::Entry { target, lun, identity, block_size, door }));
         Ok(running)
+    }
+
+    /// The kernel keeps reservations, and the ring.
+    fn behind_kernel(
+        name: String,
+        unit: scsi::Unit,
+        disk: Arc<dyn Disk>,
+        adopted: Adopted,
+        reactor: &Reactor,
+    ) -> Result<Self, String> {
+        let served = Served { name, unit, disk: Arc::clone(&disk), reservations: Memory::new() };
+        let lane = adopted.serve(reactor, served).map_err(|error| {
+            disk.close();
+            format!("the kernel does not let its ring go on: {error}")
+        })?;
+        Ok(Self { disk: Some(disk), lane, port: None, looking: Arc::default(), listing: None })
     }
 
     /// Starts what answers for LUNs that do not exist.
@@ -145,7 +175,7 @@ impl Running {
         let lane = lane::start(reactor, parts);
         port.connect_lane(lane.doorbell());
         port.connect_task_aborted_status(lane.task_aborted_status());
-        Ok(Self { disk, lane, port, looking: Arc::default(), listing: None })
+        Ok(Self { disk, lane, port: Some(port), looking: Arc::default(), listing: None })
     }
 
     /// Its disk, if it has one.
@@ -159,8 +189,8 @@ impl Running {
     }
 
     /// Where the portal delivers commands.
-    pub(super) fn port(&self) -> Arc<Port> {
-        Arc::clone(&self.port)
+    pub(super) fn port(&self) -> Option<Arc<Port>> {
+        self.port.clone()
     }
 
     /// Finishes what has been taken on, then lets go of the disk.
@@ -168,7 +198,12 @@ impl Running {
         if let Some(listing) = &self.listing {
             listing.withdraw();
         }
-        self.lane.stop().await;
+        // What the kernel has queued stays there for a successor.
+        if self.port.is_some() {
+            self.lane.stop().await;
+        } else {
+            self.lane.leave().await;
+        }
         if let Some(disk) = self.disk.clone() {
             // Closing waits for the store; a panic there has been reported by the panic hook.
             let _ = tokio::task::spawn_blocking(move || disk.close()).await;
@@ -177,18 +212,22 @@ impl Running {
 
     /// Adds this LUN's figures.
     pub(super) fn report(&self, lun: &mut status::Lun) {
-        let (stats, area) = (self.lane.stats(), self.port.producer().usage());
+        let stats = self.lane.stats();
         if stats.wrecked {
             lun.state = status::State::Failed("a bug of the gateway has taken it down; see the log".into());
-        } else if stats.corrupt || self.port.failed() {
+        } else if stats.corrupt || self.port.as_ref().is_some_and(|port| port.failed()) {
             lun.state = status::State::Failed("its ring was found corrupt; see the log".into());
         }
         lun.size = self.disk.as_ref().map_or(0, |disk| disk.size());
-        lun.in_flight = area.in_flight as u64;
-        lun.waiting = area.waiting as u64;
-        lun.data_area = area.data_area;
-        lun.data_area_backed = area.backed;
-        lun.data_area_in_use = area.in_use;
+        lun.in_flight = stats.in_flight;
+        if let Some(port) = &self.port {
+            let area = port.producer().usage();
+            lun.in_flight = area.in_flight as u64;
+            lun.waiting = area.waiting as u64;
+            lun.data_area = area.data_area;
+            lun.data_area_backed = area.backed;
+            lun.data_area_in_use = area.in_use;
+        }
         lun.commands = stats.answered;
         lun.read_bytes = stats.bytes_read;
         lun.written_bytes = stats.bytes_written;

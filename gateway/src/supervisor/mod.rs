@@ -6,6 +6,7 @@
 mod app;
 mod directory;
 mod figures;
+mod front;
 mod lun;
 mod memory;
 mod plan;

@@ -15,7 +15,7 @@ pub(super) fn wanted(config: &Config) -> BTreeMap<Place, Spec> {
             let portal_group = settings.portal_group;
             Some((
                 Place { target: target.clone(), lun: *lun },
-                Spec { name: name.clone(), portal_group, disk },
+                Spec { name: name.clone(), frontend: settings.frontend, portal_group, disk },
             ))
         })
     });

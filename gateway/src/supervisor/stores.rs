@@ -1,6 +1,7 @@
 //! Configuration → open disks, with one sentence for each that does not open.
 
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use crate::disk::fault::{self, Fault};
 use crate::disk::file::{self, FileDisk, Workers};
 use crate::disk::memory::Memory;
 use crate::disk::rbd::{self, RbdDisk};
+use crate::lane::kernel::Adopted;
 
 /// An open disk, and what names it for ever: hosts recognise the disk by what is made from this.
 pub(super) struct Opened {
@@ -21,6 +23,8 @@ pub(super) struct Opened {
     pub(super) unique: String,
     /// Where the unit's reservations are kept, and what is there.
     pub(super) reservations: (Arc<dyn reservations::Store>, Snapshot),
+    /// The kernel's ring in front of it, where the kernel serves it.
+    pub(super) adopted: Option<Adopted>,
 }
 
 /// A disk and what is unique about it.
@@ -73,7 +77,7 @@ impl Stores {
                 fault::Settings { latency: fault.latency, bandwidth: fault.bandwidth, ..Default::default() };
             disk = Arc::new(Fault::new(disk, settings).context("cannot start the timer of a slow disk")?);
         }
-        Ok(Opened { disk, unique, reservations })
+        Ok(Opened { disk, unique, reservations, adopted: None })
     }
 
     /// The store of a unit's reservations, which lasts no longer than its disk.
@@ -118,5 +122,26 @@ impl Stores {
         let disk = RbdDisk::open(&spec)?;
         let unique = disk.unique_name().to_owned();
         Ok((Arc::new(disk), unique))
+    }
+}
+
+/// What opening a disk has come to, in words. A panic counts as an answer: without one the place would be on its way for
+/// ever and never tried again.
+pub(super) fn attempt<T>(open: impl FnOnce() -> anyhow::Result<T>) -> Result<T, String> {
+    match std::panic::catch_unwind(AssertUnwindSafe(open)) {
+        Ok(result) => result.map_err(|error| format!("{error:#}")),
+        Err(_reported) => Err("opening it failed unexpectedly; see the log".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_panics_while_it_opens_is_a_disk_that_did_not_open() {
+        let reason = attempt::<()>(|| panic!("a bug")).unwrap_err();
+        assert!(reason.contains("unexpectedly"));
+        assert_eq!(attempt::<()>(|| anyhow::bail!("no such image")).unwrap_err(), "no such image");
     }
 }
