@@ -198,7 +198,7 @@ impl Lane {
     /// Waits for as long as the disk takes; bound it by a timeout where that may be for ever.
     pub async fn stop(&self) {
         stop_soon(&self.shared);
-        self.end().await;
+        self.ended().await;
     }
 
     /// The same, without taking anything more: what is in the ring stays there for a successor, and the ring says so
@@ -208,7 +208,8 @@ impl Lane {
         self.stop().await;
     }
 
-    async fn end(&self) {
+    /// Until the lane has ended: it was told to, its ring was found corrupt, or its device was removed.
+    pub async fn ended(&self) {
         let mut ended = self.ended.clone();
         // Nothing is ever sent: the wait ends with an error when the task has dropped its end.
         while ended.changed().await.is_ok() {}

@@ -66,6 +66,17 @@ impl OwnCeph {
     /// Freezes the OSD: what is sent to it waits.
     pub(crate) fn stop_osd(&self) {
         self.signal_osd("-STOP");
+        // The signal is sent when `kill` returns; threads on other processors may still run for a moment.
+        let tasks = format!("/proc/{}/task", self.osd());
+        let stopped = |task: std::io::Result<std::fs::DirEntry>| {
+            let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+            status.lines().any(|line| line.starts_with("State:\tT"))
+        };
+        let limit = Instant::now() + PATIENCE;
+        while !std::fs::read_dir(&tasks).unwrap().all(stopped) {
+            assert!(Instant::now() < limit, "the OSD does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     pub(crate) fn continue_osd(&self) {
@@ -73,8 +84,13 @@ impl OwnCeph {
     }
 
     fn signal_osd(&self, signal: &str) {
+        assert!(Command::new("kill").args([signal, &self.osd()]).status().unwrap().success());
+    }
+
+    /// Its process.
+    fn osd(&self) -> String {
         let pid = std::fs::read_to_string(self.folder.path().join("ceph/run/osd.pid")).unwrap();
-        assert!(Command::new("kill").arg(signal).arg(pid.trim()).status().unwrap().success());
+        pid.trim().to_owned()
     }
 
     fn script(&self, what: &str, environment: &[(&str, &str)]) {

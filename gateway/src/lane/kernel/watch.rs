@@ -32,10 +32,7 @@ pub(super) fn start(reactor: &Reactor, device: Arc<Device>, lane: Lane, name: St
 }
 
 /// Returns when the device is gone.
-#[expect(
-    deprecated,
-    reason = "its successor asks for a promise that a type's as_raw_fd stays the same, which this room may not give"
-)]
+#[expect(deprecated, reason = "wrong only for types whose as_raw_fd changes; a device's never does")]
 async fn watch(device: &Arc<Device>, lane: &Lane) -> std::io::Result<()> {
     let events = AsyncFd::with_interest(Arc::clone(device), Interest::READABLE)?;
     loop {
