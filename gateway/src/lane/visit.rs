@@ -240,7 +240,7 @@ impl Pump {
         let Some(place) = owner.checked_sub(FIRST) else { return Some((work, span)) };
         // What was true when it came need not be true any more: a change that has been answered since holds for it.
         self.hear();
-        let Some(nexus) = self.guests.nexus(place) else { return None };
+        let nexus = self.guests.nexus(place)?;
         match work.first().map_or(Ok(()), |io| self.unit.visit_again(nexus, io)) {
             Ok(()) => self.launch_guest(place, work, span),
             Err(error) => self.refuse_guest(place, work, error),
