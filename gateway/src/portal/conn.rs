@@ -107,6 +107,8 @@ pub(crate) struct Connection {
     pub(super) held: BTreeMap<u32, Delivery>,
     pub(super) held_bytes: usize,
     pub(super) incoming: Incoming,
+    /// AHS of the header that came last: the next one is read over them before its data is judged.
+    ahs: Vec<u8>,
     /// Tasks that wait for blocks or room, first come first served.
     pub(super) waiting: VecDeque<Key>,
     /// What an ended command held back is being started.
@@ -159,6 +161,7 @@ impl Connection {
             held: BTreeMap::new(),
             held_bytes: 0,
             incoming: Incoming::Plain,
+            ahs: Vec::new(),
             waiting: VecDeque::new(),
             starting: false,
             dirty: SmallVec::new(),
@@ -311,6 +314,8 @@ impl Connection {
                 if header.data_len() > self.agreed.max_recv_segment as usize {
                     return Err(End::Protocol);
                 }
+                self.ahs.clear();
+                self.ahs.extend_from_slice(self.receiver.ahs());
                 let place = self.place(&header);
                 if header.data_len() > 0 {
                     self.receiver.begin(header, place);
@@ -362,6 +367,8 @@ impl Connection {
             Incoming::Ignore => Ok(()),
             // Discarded as if it had never come (RFC 7143 section 7.8).
             Incoming::Plain | Incoming::Refuse(_) if !intact => Ok(()),
+            // Section 4.2.2.1: outside the window, or there before; not a word about it, whatever else is wrong.
+            Incoming::Plain | Incoming::Refuse(_) if self.out_of_place(header) => Ok(()),
             Incoming::Refuse(reason) => {
                 self.reject(header, reason);
                 self.skip_number(header)
@@ -375,11 +382,18 @@ impl Connection {
         }
     }
 
-    /// Refuses a PDU; its header goes back with the reason.
+    /// Refuses a PDU; its header goes back with the reason, whole with its AHS (section 11.17) as far as the initiator
+    /// takes it.
     pub(super) fn reject(&mut self, header: &Header, reason: u8) {
         self.shared.stats.rejected();
         let reject = Reject { reason, task_tag: super::pdu::NO_TAG, ..Reject::default() };
-        self.transmit.status(reject.encode(), header.0.to_vec());
+        let mut refused = header.0.to_vec();
+        // Only the PDU that came last can have any: what is refused later, in its turn, has none.
+        if header.ahs_len() > 0 {
+            refused.extend_from_slice(&self.ahs);
+            refused.truncate(self.agreed.max_send_segment as usize);
+        }
+        self.transmit.status(reject.encode(), refused);
     }
 
     pub(super) fn mark_dirty(&mut self, at: usize) {

@@ -1,5 +1,7 @@
 //! The order of requests (RFC 7143 section 4.2.2.1): by CmdSN, at once when immediate, and not at all outside the window.
 
+use std::collections::btree_map::Entry;
+
 use super::conn::{Connection, Delivery};
 use super::inbox::End;
 use super::pdu::{
@@ -45,11 +47,17 @@ impl Connection {
 
     /// A refused request has still used up its number (RFC 7143 section 11.17.1).
     pub(super) fn skip_number(&mut self, header: &Header) -> Result<(), End> {
-        // Data-Out and SNACK have none, and what only targets send has none either.
-        if matches!(header.opcode(), DataOut::OPCODE | Snack::OPCODE | 0x20..) {
+        if !numbered(header) {
             return Ok(());
         }
         self.in_order(header, |_kept| Delivery::Nothing, Vec::new())
+    }
+
+    /// Whether a request bears a number that is not expected (any more), or that has come already.
+    pub(super) fn out_of_place(&self, header: &Header) -> bool {
+        let number = header.word(24);
+        numbered(header)
+            && (self.window.standing(number) == Standing::Outside || self.held.contains_key(&number))
     }
 
     /// Delivers now, later or never, as the command number says.
@@ -67,12 +75,11 @@ impl Connection {
         match self.window.standing(cmd_sn) {
             Standing::Outside => Ok(()),
             Standing::Early => {
-                self.held_bytes += kept.len();
-                if self.held_bytes > HELD {
-                    return Err(End::Protocol);
+                if let Entry::Vacant(place) = self.held.entry(cmd_sn) {
+                    self.held_bytes += kept.len();
+                    place.insert(make(kept));
                 }
-                self.held.entry(cmd_sn).or_insert_with(|| make(kept));
-                Ok(())
+                if self.held_bytes > HELD { Err(End::Protocol) } else { Ok(()) }
             }
             Standing::Next => {
                 self.window.advance();
@@ -115,4 +122,10 @@ impl Connection {
             },
         }
     }
+}
+
+/// Whether a request has a place of its own in the order of commands. Immediate ones have not, Data-Out and SNACK have no
+/// number, and what only targets send has none either.
+fn numbered(header: &Header) -> bool {
+    !header.immediate() && !matches!(header.opcode(), DataOut::OPCODE | Snack::OPCODE | 0x20..)
 }

@@ -209,4 +209,6 @@ impl Simulated {
 #[cfg(test)]
 mod clauses;
 #[cfg(test)]
+mod sequences;
+#[cfg(test)]
 mod tests;

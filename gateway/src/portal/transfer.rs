@@ -1,8 +1,9 @@
 //! Data-out of commands (RFC 7143 sections 11.7 and 11.8): unsolicited Data-Out, R2Ts, and the checks of both.
 //!
 //! `DataPDUInOrder` and `DataSequenceInOrder` are always `Yes`: within a sequence every PDU continues the one before.
-//! Anything else is a sequence error, which is treated as lost data (sections 7.8 and 7.9): when all that was asked for has come the command is answered CHECK CONDITION; nothing of it reaches the medium. Data for
-//! a command that is no longer there is thrown away.
+//! Anything else is a sequence error, which is treated as lost data (sections 7.8 and 7.9): when all that was asked for
+//! has come the command is answered CHECK CONDITION; nothing of it reaches the medium. Data for a command that is no
+//! longer there is thrown away.
 
 use super::conn::{Connection, Incoming};
 use super::pdu::{DataOut, Header, NO_TAG, R2t, Reject};
@@ -20,17 +21,25 @@ impl Connection {
             return self.place_unsolicited(key, &data, header);
         }
         let Some(task) = self.tasks.get_mut(key) else { return Place::Discard };
-        let Some(request) = task.transfer.requests.iter().find(|request| request.tag == data.transfer_tag)
-        else {
+        let mut requests = task.transfer.requests.iter().enumerate();
+        let Some((place, request)) = requests.find(|(_, request)| request.tag == data.transfer_tag) else {
             // No R2T of the command has this tag, or its sequence is complete (section 11.7.2).
             self.incoming = Incoming::Refuse(Reject::PROTOCOL);
             return Place::Discard;
         };
         let (len, offset) = (header.data_len(), data.offset as usize);
         let end = request.done + len;
-        let in_order = data.data_sn == request.data_sn && offset == request.offset + request.done;
+        // DataSequenceInOrder=Yes: R2Ts are answered in the order they were sent.
+        let mut in_order =
+            place == 0 && data.data_sn == request.data_sn && offset == request.offset + request.done;
         // The F bit is on the PDU that completes the sequence and on no other.
         let right_amount = end <= request.len && (end == request.len) == data.last;
+        if data.lun != task.lun {
+            // Section 11.7.4: with a target transfer tag the LUN is the command's. What was rejected is lost to the command,
+            // which is answered when the rest has come (section 11.17.1).
+            in_order = false;
+            self.reject(header, Reject::INVALID_FIELD);
+        }
         self.incoming = Incoming::Data(key, Some(data.transfer_tag));
         self.place_checked(key, offset, in_order, right_amount)
     }

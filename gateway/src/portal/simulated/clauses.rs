@@ -4,31 +4,31 @@ use super::*;
 use crate::portal::pdu::*;
 
 /// A connection and what it last answered.
-struct Peer {
-    simulated: Simulated,
+pub(super) struct Peer {
+    pub(super) simulated: Simulated,
     digests: bool,
-    cmd_sn: u32,
+    pub(super) cmd_sn: u32,
 }
 
 impl Peer {
-    fn new(agreed: Negotiated) -> Self {
+    pub(super) fn new(agreed: Negotiated) -> Self {
         let digests = agreed.data_digest;
         Self { simulated: Simulated::new(agreed, 4096), digests, cmd_sn: 1 }
     }
 
     /// A command with the next number.
-    fn command(&mut self, task_tag: u32) -> ScsiCommand {
+    pub(super) fn command(&mut self, task_tag: u32) -> ScsiCommand {
         let cmd_sn = self.cmd_sn;
         self.cmd_sn += 1;
         ScsiCommand { last: true, attribute: 1, task_tag, cmd_sn, ..ScsiCommand::default() }
     }
 
-    fn write(&mut self, task_tag: u32, len: u32) -> ScsiCommand {
+    pub(super) fn write(&mut self, task_tag: u32, len: u32) -> ScsiCommand {
         ScsiCommand { write: true, expected_len: len, ..self.command(task_tag) }
     }
 
     /// Sends a PDU; what comes back.
-    fn send(&mut self, mut header: Header, ahs: &[u8], data: &[u8]) -> Vec<(Header, Vec<u8>)> {
+    pub(super) fn send(&mut self, mut header: Header, ahs: &[u8], data: &[u8]) -> Vec<(Header, Vec<u8>)> {
         header.set_data_len(data.len());
         header.set_ahs_len(ahs.len());
         let mut bytes = header.0.to_vec();
@@ -42,12 +42,12 @@ impl Peer {
         self.feed(&bytes)
     }
 
-    fn feed(&mut self, bytes: &[u8]) -> Vec<(Header, Vec<u8>)> {
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<(Header, Vec<u8>)> {
         self.simulated.feed(bytes);
         self.work()
     }
 
-    fn work(&mut self) -> Vec<(Header, Vec<u8>)> {
+    pub(super) fn work(&mut self) -> Vec<(Header, Vec<u8>)> {
         // What ends in a turn can let go of what waits for it only after the turn.
         self.simulated.work();
         self.simulated.work();
@@ -64,7 +64,7 @@ impl Peer {
     }
 
     /// Sends a PDU that is rejected, and nothing else: the reason.
-    fn rejected(&mut self, header: Header, ahs: &[u8], data: &[u8]) -> u8 {
+    pub(super) fn rejected(&mut self, header: Header, ahs: &[u8], data: &[u8]) -> u8 {
         let answer = self.send(header, ahs, data);
         assert_eq!(answer.len(), 1, "{answer:?}");
         assert_eq!((answer[0].0.opcode(), &answer[0].1[16..20]), (Reject::OPCODE, &header.0[16..20]));
@@ -72,7 +72,7 @@ impl Peer {
     }
 
     /// That the next command is the next in order, and served.
-    fn goes_on(mut self) {
+    pub(super) fn goes_on(mut self) {
         let command = self.command(0x7777);
         assert!(
             self.send(command.encode(), &[], &[]).iter().all(|(header, _)| header.opcode() != Reject::OPCODE)
@@ -86,7 +86,7 @@ impl Peer {
 }
 
 /// Key, code and qualifier of the only answer.
-fn sense(answers: &[(Header, Vec<u8>)]) -> (u8, u8, u8) {
+pub(super) fn sense(answers: &[(Header, Vec<u8>)]) -> (u8, u8, u8) {
     assert_eq!(answers.len(), 1, "{answers:?}");
     assert_eq!(
         (answers[0].0.opcode(), ScsiResponse::decode(&answers[0].0).status),
@@ -96,7 +96,7 @@ fn sense(answers: &[(Header, Vec<u8>)]) -> (u8, u8, u8) {
     (sense[2], sense[12], sense[13])
 }
 
-fn solicited_only() -> Negotiated {
+pub(super) fn solicited_only() -> Negotiated {
     Negotiated { immediate_data: false, ..Negotiated::default() }
 }
 
