@@ -100,7 +100,7 @@ mod segments;
 mod shm;
 pub mod uio;
 
-pub use consumer::{Command, Consumer, Entry, NextError, OpenError, Response, TaskManagement};
+pub use consumer::{Command, Consumer, Entry, NextError, OpenError, Response, RingUsage, TaskManagement};
 pub use corrupt::Corrupt;
 pub use extent::Extent;
 pub use pool::{Pool, PoolUsage, Reserve};

@@ -4,6 +4,7 @@ mod check;
 mod demo;
 mod disk;
 mod generate;
+mod lio;
 mod reload;
 mod serve;
 mod status;
@@ -42,6 +43,8 @@ enum Command {
     Disk(disk::Disk),
     /// Tell a running gateway what to do with a target
     Target(target::Target),
+    /// Look after the kernel's devices while no gateway does
+    Lio(lio::Lio),
     /// Print the completion script of a shell
     Completion(generate::Completion),
     /// Print the manual page, or write one for each command into a folder
@@ -76,6 +79,7 @@ impl Cli {
             Command::Reload(reload) => reload.run(),
             Command::Disk(disk) => disk.run(),
             Command::Target(target) => target.run(),
+            Command::Lio(lio) => lio.run(),
             Command::Completion(completion) => completion.run(),
             Command::Man(man) => man.run(),
         };

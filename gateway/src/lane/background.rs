@@ -12,7 +12,7 @@ use super::pump::{Pump, Work};
 use super::ranges::{Claim, Kind};
 use super::stopping;
 use crate::disk::{Completer, Completion, Error, Operation, Outcome};
-use crate::scsi::Finished;
+use crate::scsi::{Finished, Milestone};
 
 /// The place of the unit's own requests.
 pub(super) const OWN: usize = 0xffff;
@@ -29,8 +29,8 @@ pub(super) struct Own {
     queued: bool,
     /// The range is held.
     holds: bool,
-    /// Commands' operations that end with it.
-    waiting: Vec<Completer>,
+    /// Commands' operations that end when it has come so far.
+    waiting: Vec<(Milestone, Completer)>,
 }
 
 impl Own {
@@ -39,9 +39,9 @@ impl Own {
         self.pending > 0
     }
 
-    /// A command's operation ends with the unit's.
-    pub(super) fn wait(&mut self, completer: Completer) {
-        self.waiting.push(completer);
+    /// A command's operation ends when the unit's has come so far.
+    pub(super) fn wait(&mut self, milestone: Milestone, completer: Completer) {
+        self.waiting.push((milestone, completer));
     }
 
     /// After a panic: nothing more is waited for.
@@ -57,9 +57,9 @@ impl Own {
 
     /// Takes back the wait of the command at `place`; false when it does not wait.
     fn withdraw(&mut self, place: usize) -> bool {
-        let waits = |completer: &Completer| (completer.tag() & 0xffff) as usize == place;
+        let waits = |(_, completer): &(Milestone, Completer)| (completer.tag() & 0xffff) as usize == place;
         let Some(index) = self.waiting.iter().position(waits) else { return false };
-        self.waiting.swap_remove(index).forget();
+        self.waiting.swap_remove(index).1.forget();
         true
     }
 }
@@ -94,9 +94,11 @@ impl Pump {
                 }
             }
         }
-        if !self.unit.is_busy() && self.own.pending == 0 {
-            self.settle();
+        if !self.unit.is_busy() && self.own.pending == 0 && std::mem::take(&mut self.own.holds) {
+            self.ranges.release(OWN);
+            self.start_admitted();
         }
+        self.settle();
     }
 
     /// Hands the unit's requests to the disk.
@@ -129,16 +131,23 @@ impl Pump {
         if self.own.pending == 0 {
             let results = std::mem::take(&mut self.own.results);
             self.unit.finished(&results);
+            // At once: the next command may begin another operation.
+            self.settle();
         }
     }
 
-    /// Gives the range back and lets the waiting commands go on.
+    /// Lets the commands go on that have waited for what has come.
     fn settle(&mut self) {
-        if std::mem::take(&mut self.own.holds) {
-            self.ranges.release(OWN);
-            self.start_admitted();
+        if self.own.waiting.is_empty() {
+            return;
         }
-        for completer in std::mem::take(&mut self.own.waiting) {
+        let unit = &self.unit;
+        // A test that was aborted counts as over, though the disk still has a request of it.
+        let (come, waiting): (Vec<_>, Vec<_>) = std::mem::take(&mut self.own.waiting)
+            .into_iter()
+            .partition(|(milestone, _)| unit.has_reached(*milestone));
+        self.own.waiting = waiting;
+        for (_, completer) in come {
             let tag = completer.tag();
             completer.forget();
             let completion = Completion { tag, result: Ok(Outcome::default()), buffer: None };

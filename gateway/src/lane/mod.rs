@@ -20,6 +20,7 @@ mod access;
 mod background;
 mod inbox;
 mod inflight;
+pub mod kernel;
 mod news;
 mod pump;
 mod ranges;
@@ -80,6 +81,8 @@ struct Shared {
     finished: List<Completion>,
     figures: Figures,
     stopping: AtomicBool,
+    /// With `stopping`: what is in the ring stays there.
+    leaving: AtomicBool,
     news: News,
     /// TAS of the unit's control mode page, for whoever ends commands that are not in the ring yet.
     task_aborted_status: Arc<AtomicBool>,
@@ -91,6 +94,12 @@ struct Shared {
 /// Whether the lane has been told to stop.
 fn stopping(shared: &Shared) -> bool {
     shared.stopping.load(Ordering::Acquire)
+}
+
+/// Tells the lane to stop.
+fn stop_soon(shared: &Shared) {
+    shared.stopping.store(true, Ordering::Release);
+    shared.bell.ring();
 }
 
 /// How often a store's pool is looked at: soon enough for hosts to act on what fills within minutes.
@@ -118,6 +127,7 @@ pub fn start(reactor: &Reactor, parts: Parts) -> Lane {
         finished: List::new(),
         figures: Figures::default(),
         stopping: AtomicBool::new(false),
+        leaving: AtomicBool::new(false),
         // Access states and the size may have changed since the unit was made.
         news: News::of(&[Piece::Access, Piece::Size]),
         task_aborted_status: Arc::new(AtomicBool::new(true)),
@@ -187,8 +197,19 @@ impl Lane {
     ///
     /// Waits for as long as the disk takes; bound it by a timeout where that may be for ever.
     pub async fn stop(&self) {
-        self.shared.stopping.store(true, Ordering::Release);
-        self.shared.bell.ring();
+        stop_soon(&self.shared);
+        self.ended().await;
+    }
+
+    /// The same, without taking anything more: what is in the ring stays there for a successor, and the ring says so
+    /// ([`ring::Consumer::leave`]).
+    pub async fn leave(&self) {
+        self.shared.leaving.store(true, Ordering::Release);
+        self.stop().await;
+    }
+
+    /// Until the lane has ended: it was told to, its ring was found corrupt, or its device was removed.
+    pub async fn ended(&self) {
         let mut ended = self.ended.clone();
         // Nothing is ever sent: the wait ends with an error when the task has dropped its end.
         while ended.changed().await.is_ok() {}

@@ -193,6 +193,10 @@ impl Pump {
         }
         // Read before the ring is: what was published before the stop is then still taken.
         let stopping = self.shared.stopping.load(Ordering::Acquire);
+        if stopping && self.shared.leaving.load(Ordering::Acquire) {
+            self.closed = true;
+            return false;
+        }
         for _ in 0..BATCH {
             match self.consumer.next() {
                 Ok(Entry::Command(command)) => self.begin(command),
@@ -223,6 +227,7 @@ impl Pump {
         }
         self.shared.figures.in_flight.set(self.inflight.len() as u64);
         self.shared.figures.held_back.set(self.ranges.waiting() as u64);
+        self.shared.figures.ring.set(self.consumer.usage());
         if self.consumer.commit() == Kick::Needed {
             self.shared.figures.commits.add(1);
             self.producer.ring();
@@ -307,10 +312,14 @@ impl Pump {
                     Self::call(*away, completer);
                     continue;
                 }
+                Io::Background(milestone) => {
+                    self.own.wait(milestone, completer);
+                    continue;
+                }
                 io => io,
             };
             let Some(request) = self.request(place, io, &segments, payload) else {
-                self.own.wait(completer);
+                completer.complete(Err(Error::Unsupported), None);
                 continue;
             };
             match &self.disk {
@@ -430,6 +439,6 @@ impl Drop for Pump {
         }
         // Whoever waits for what is left in the ring must learn that it never ends.
         let stopped = self.shared.stopping.load(Ordering::Acquire) && self.closed && !self.wrecked;
-        self.producer.ended(stopped && self.consumer.corrupt().is_none());
+        self.producer.ended(stopped && self.consumer.leave());
     }
 }

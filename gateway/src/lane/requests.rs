@@ -49,7 +49,7 @@ impl Pump {
             Io::Note(note) => Request::Note { note },
             // Not the disk's, and seen to before: left at a door, waiting for the unit or for other commands.
             Io::Visit(_)
-            | Io::Background
+            | Io::Background(_)
             | Io::SetTargetPortGroups(_)
             | Io::SaveReservations(_)
             | Io::EndCommands(_) => return None,

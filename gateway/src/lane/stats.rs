@@ -6,6 +6,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use ring::RingUsage;
+
 use crate::scsi::opcode::Class;
 
 /// Upper bounds of the latency buckets, microseconds; a last bucket takes what is slower.
@@ -40,6 +42,8 @@ pub struct Stats {
     pub in_flight: u64,
     /// Of them, those that wait for a range (gauge).
     pub held_back: u64,
+    /// How full the ring was at the end of the last turn (gauge).
+    pub ring: RingUsage,
     /// Commands ended by task management.
     pub aborted: u64,
     /// Completions that nobody waited for; a store that breaks its contract.
@@ -86,6 +90,33 @@ impl Figure {
     }
 }
 
+/// [`RingUsage`], figure by figure.
+#[derive(Debug, Default)]
+pub(super) struct Usage {
+    ring: Figure,
+    ring_in_use: Figure,
+    data: Figure,
+    data_in_use: Figure,
+}
+
+impl Usage {
+    pub(super) fn set(&self, usage: RingUsage) {
+        self.ring.set(usage.ring);
+        self.ring_in_use.set(usage.ring_in_use);
+        self.data.set(usage.data);
+        self.data_in_use.set(usage.data_in_use);
+    }
+
+    fn get(&self) -> RingUsage {
+        RingUsage {
+            ring: self.ring.get(),
+            ring_in_use: self.ring_in_use.get(),
+            data: self.data.get(),
+            data_in_use: self.data_in_use.get(),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Histogram {
     buckets: [Figure; LATENCY_BOUNDS.len() + 1],
@@ -112,6 +143,7 @@ pub(super) struct Figures {
     pub(super) latency: [Histogram; CLASSES],
     pub(super) in_flight: Figure,
     pub(super) held_back: Figure,
+    pub(super) ring: Usage,
     pub(super) aborted: Figure,
     pub(super) stray: Figure,
     pub(super) commits: Figure,
@@ -131,6 +163,7 @@ impl Default for Figures {
             latency: Default::default(),
             in_flight: Figure::default(),
             held_back: Figure::default(),
+            ring: Usage::default(),
             aborted: Figure::default(),
             stray: Figure::default(),
             commits: Figure::default(),
@@ -170,6 +203,7 @@ impl Figures {
             }),
             in_flight: self.in_flight.get(),
             held_back: self.held_back.get(),
+            ring: self.ring.get(),
             aborted: self.aborted.get(),
             stray: self.stray.get(),
             commits: self.commits.get(),

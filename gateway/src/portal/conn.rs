@@ -107,8 +107,8 @@ pub(crate) struct Connection {
     pub(super) held: BTreeMap<u32, Delivery>,
     pub(super) held_bytes: usize,
     pub(super) incoming: Incoming,
-    /// AHS of the header that came last: the next one is read over them before its data is judged.
-    ahs: Vec<u8>,
+    /// Additional header segments of that PDU.
+    ahs: SmallVec<[u8; 16]>,
     /// Tasks that wait for blocks or room, first come first served.
     pub(super) waiting: VecDeque<Key>,
     /// What an ended command held back is being started.
@@ -161,7 +161,7 @@ impl Connection {
             held: BTreeMap::new(),
             held_bytes: 0,
             incoming: Incoming::Plain,
-            ahs: Vec::new(),
+            ahs: SmallVec::new(),
             waiting: VecDeque::new(),
             starting: false,
             dirty: SmallVec::new(),
@@ -382,18 +382,18 @@ impl Connection {
         }
     }
 
-    /// Refuses a PDU; its header goes back with the reason, whole with its AHS (section 11.17) as far as the initiator
-    /// takes it.
+    /// Refuses a PDU; its complete header, without the digest, goes back with the reason (RFC 7143 section 11.17).
     pub(super) fn reject(&mut self, header: &Header, reason: u8) {
         self.shared.stats.rejected();
         let reject = Reject { reason, task_tag: super::pdu::NO_TAG, ..Reject::default() };
-        let mut refused = header.0.to_vec();
-        // Only the PDU that came last can have any: what is refused later, in its turn, has none.
+        let mut bad = header.0.to_vec();
+        // What has waited for its turn had none.
         if header.ahs_len() > 0 {
-            refused.extend_from_slice(&self.ahs);
-            refused.truncate(self.agreed.max_send_segment as usize);
+            bad.extend_from_slice(&self.ahs);
+            // No segment is longer than the initiator takes (section 13.12).
+            bad.truncate(self.agreed.max_send_segment as usize);
         }
-        self.transmit.status(reject.encode(), refused);
+        self.transmit.status(reject.encode(), bad);
     }
 
     pub(super) fn mark_dirty(&mut self, at: usize) {

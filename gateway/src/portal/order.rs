@@ -75,11 +75,15 @@ impl Connection {
         match self.window.standing(cmd_sn) {
             Standing::Outside => Ok(()),
             Standing::Early => {
+                // The first one counts; a duplicate is ignored silently.
                 if let Entry::Vacant(place) = self.held.entry(cmd_sn) {
                     self.held_bytes += kept.len();
+                    if self.held_bytes > HELD {
+                        return Err(End::Protocol);
+                    }
                     place.insert(make(kept));
                 }
-                if self.held_bytes > HELD { Err(End::Protocol) } else { Ok(()) }
+                Ok(())
             }
             Standing::Next => {
                 self.window.advance();

@@ -1,9 +1,8 @@
 //! Data-out of commands (RFC 7143 sections 11.7 and 11.8): unsolicited Data-Out, R2Ts, and the checks of both.
 //!
 //! `DataPDUInOrder` and `DataSequenceInOrder` are always `Yes`: within a sequence every PDU continues the one before.
-//! Anything else is a sequence error, which is treated as lost data (sections 7.8 and 7.9): when all that was asked for
-//! has come the command is answered CHECK CONDITION; nothing of it reaches the medium. Data for a command that is no
-//! longer there is thrown away.
+//! Anything else is a sequence error, which is treated as lost data (sections 7.8 and 7.9): when all that was asked for has come the command is answered CHECK CONDITION; nothing of it reaches the medium. Data for
+//! a command that is no longer there is thrown away.
 
 use super::conn::{Connection, Incoming};
 use super::pdu::{DataOut, Header, NO_TAG, R2t, Reject};
@@ -29,17 +28,13 @@ impl Connection {
         };
         let (len, offset) = (header.data_len(), data.offset as usize);
         let end = request.done + len;
-        // DataSequenceInOrder=Yes: R2Ts are answered in the order they were sent.
-        let mut in_order =
-            place == 0 && data.data_sn == request.data_sn && offset == request.offset + request.done;
+        let in_order = data.data_sn == request.data_sn && offset == request.offset + request.done;
+        // Section 11.7: beside a target transfer tag stands the LUN of the command. Beside none it is reserved.
+        let in_order = in_order && data.lun == task.lun;
+        // DataSequenceInOrder=Yes (section 13.19): R2Ts are answered in the order they were sent.
+        let in_order = in_order && place == 0;
         // The F bit is on the PDU that completes the sequence and on no other.
         let right_amount = end <= request.len && (end == request.len) == data.last;
-        if data.lun != task.lun {
-            // Section 11.7.4: with a target transfer tag the LUN is the command's. What was rejected is lost to the command,
-            // which is answered when the rest has come (section 11.17.1).
-            in_order = false;
-            self.reject(header, Reject::INVALID_FIELD);
-        }
         self.incoming = Incoming::Data(key, Some(data.transfer_tag));
         self.place_checked(key, offset, in_order, right_amount)
     }

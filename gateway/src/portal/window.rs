@@ -3,6 +3,9 @@
 //! MaxCmdSN is credit: every command it lets in may bring `unit` bytes of data unasked, and those must have a place.
 //! So the window opens only as far as bytes are set aside in the pool (the *bank*), at least by one command while none
 //! is outstanding. The bank is spent only when blocks cannot be had otherwise; normally it just stands there.
+//!
+//! ExpStatSN is not looked at: at error recovery level 0 no status is kept to be sent again, so an acknowledgement frees
+//! nothing, and a gap is the initiator's to act on (sections 4.2.2.2 and 7.1.5).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -225,14 +225,16 @@ pub(super) struct Ports {
     pub(super) groups: Arc<Groups>,
     /// Some state keeps some command from being carried out.
     closed: bool,
-    /// Who waits for SET TARGET PORT GROUPS; it need not be told of the change it has asked for.
-    setting: Option<Nexus>,
+    /// SET TARGET PORT GROUPS that are under way: who is not told of which change.
+    settings: Vec<(u64, Nexus, Box<[Wish]>)>,
+    /// How many there have been.
+    asked: u64,
 }
 
 impl Ports {
     pub(super) fn new(source: Arc<dyn Source>) -> Self {
         let groups = source.groups();
-        Self { closed: groups.any_closed(), groups, source, setting: None }
+        Self { closed: groups.any_closed(), groups, source, settings: Vec::new(), asked: 0 }
     }
 
     /// TPGS of the standard INQUIRY data, in its place.
@@ -240,13 +242,46 @@ impl Ports {
         u8::from(self.groups.explicit) << 5 | u8::from(self.groups.implicit) << 4
     }
 
+    /// MULTIP of the standard INQUIRY data, in its place: the target has more than one port.
+    pub(super) fn multip(&self) -> u8 {
+        let ports = self.groups.groups.iter().map(|group| group.ports.len()).sum::<usize>();
+        u8::from(ports > 1) << 4
+    }
+
     pub(super) fn source(&self) -> Arc<dyn Source> {
         Arc::clone(&self.source)
     }
 
-    /// SET TARGET PORT GROUPS has been asked for by this nexus, or (`None`) is over.
-    pub(super) fn setting(&mut self, nexus: Option<Nexus>) {
-        self.setting = nexus;
+    /// SET TARGET PORT GROUPS begins; the number is for [`Ports::set`].
+    pub(super) fn setting(&mut self, nexus: Nexus, wishes: &[Wish]) -> u64 {
+        self.asked += 1;
+        self.settings.push((self.asked, nexus, wishes.into()));
+        self.asked
+    }
+
+    /// SET TARGET PORT GROUPS is over.
+    pub(super) fn set(&mut self, number: u64) {
+        self.settings.retain(|(own, ..)| *own != number);
+    }
+
+    /// Who has asked for these changes and need not be told: whoever wished for one of them, unless another one was
+    /// wished for by others alone. What becomes of further groups belongs to it.
+    fn authors(&self, changes: &[Wish]) -> Vec<Nexus> {
+        let wished = |change: &Wish, wishes: &[Wish]| {
+            wishes.iter().any(|wish| {
+                wish.group == change.group && [wish.state, State::Transitioning].contains(&change.state)
+            })
+        };
+        let others = |change: &Wish, nexus: Nexus| {
+            self.settings.iter().any(|(_, other, wishes)| *other != nexus && wished(change, wishes))
+        };
+        let is_author = |nexus: Nexus| {
+            let own = |change: &Wish| {
+                self.settings.iter().any(|(_, own, wishes)| *own == nexus && wished(change, wishes))
+            };
+            changes.iter().any(own) && changes.iter().all(|change| own(change) || !others(change, nexus))
+        };
+        self.settings.iter().map(|(_, nexus, _)| *nexus).filter(|nexus| is_author(*nexus)).collect()
     }
 }
 
@@ -275,17 +310,22 @@ pub(super) fn admit(device: &Device, row: &Opcode, cdb: &[u8], nexus: Nexus) -> 
     }
 }
 
-/// Looks at the states again. A change is told to every nexus but the one whose SET TARGET PORT GROUPS it is (SPC-4,
+/// Looks at the states again. A change is told to every nexus but those whose SET TARGET PORT GROUPS it is (SPC-4,
 /// target port group asymmetric access state changes).
 pub(super) fn refresh(device: &mut Device) {
     let groups = device.ports.source.groups();
     let old = std::mem::replace(&mut device.ports.groups, Arc::clone(&groups));
     device.ports.closed = groups.any_closed();
-    let states =
-        |groups: &Groups| groups.groups.iter().map(|group| (group.id, group.state)).collect::<Vec<_>>();
-    if states(&old) != states(&groups) {
-        let audience = device.ports.setting.map_or(Audience::Everyone, Audience::Others);
-        device.gate.establish(sense::ASYMMETRIC_ACCESS_STATE_CHANGED, audience);
+    let before = |group: &Group| old.groups.iter().find(|old| old.id == group.id).map(|old| old.state);
+    let changed = groups.groups.iter().filter(|group| before(group) != Some(group.state));
+    let changes: Vec<Wish> = changed.map(|group| Wish { group: group.id, state: group.state }).collect();
+    if !changes.is_empty() || old.groups.len() != groups.groups.len() {
+        // Another gateway may write from here on, or have written: what this one has seen is no longer all there is.
+        device.own_rods.revoke_all();
+        let authors = device.ports.authors(&changes);
+        for nexus in device.gate.known().into_iter().filter(|nexus| !authors.contains(nexus)) {
+            device.gate.establish_for(nexus, sense::ASYMMETRIC_ACCESS_STATE_CHANGED);
+        }
     }
     if old.shape() != groups.shape() {
         device.gate.establish(sense::INQUIRY_DATA_HAS_CHANGED, Audience::Everyone);

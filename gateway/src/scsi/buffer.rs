@@ -87,6 +87,6 @@ fn data_offset(id: u8, offset: usize) -> Result<usize, Sense> {
 
 /// The data, all of which must have come.
 fn whole(request: &Request<'_>, claimed: usize) -> Result<Vec<u8>, Sense> {
-    let list = request.parameter_list(claimed, limits::BUFFER);
-    if list.len() == claimed { Ok(list) } else { Err(sense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT) }
+    let list = request.whole_parameter_list(claimed, limits::BUFFER);
+    list.map_err(|_cut_short| sense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT)
 }

@@ -38,6 +38,12 @@ impl Request<'_> {
         }
         list
     }
+
+    /// [`Request::parameter_list`], all of which must have come, and be no longer than `limit`.
+    pub(super) fn whole_parameter_list(&self, claimed: usize, limit: usize) -> Result<Vec<u8>, Sense> {
+        let list = self.parameter_list(claimed, limit);
+        if list.len() == claimed { Ok(list) } else { Err(sense::PARAMETER_LIST_LENGTH_ERROR) }
+    }
 }
 
 /// Looks a CDB up and checks it against the usage map of its row (SPC-4: a set bit in a reserved field is an

@@ -180,6 +180,15 @@ pub(super) struct Device {
     pub(super) copies: copy::Records,
     /// Tokens for the unit's blocks, which a write revokes.
     pub(super) own_rods: copy::OwnRods,
+    /// What the kernel's target in front of the unit does, where there is one.
+    pub(super) kernel: Option<Kernel>,
+}
+
+/// See [`Unit::behind_kernel`](super::Unit::behind_kernel).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kernel {
+    /// It keeps reservations itself; else it refuses them.
+    pub(super) reservations: bool,
 }
 
 impl Device {
@@ -207,6 +216,7 @@ impl Device {
             units: units::Table::new(),
             copies: copy::Records::default(),
             own_rods: copy::OwnRods::default(),
+            kernel: None,
         }
     }
 
@@ -275,8 +285,8 @@ impl Device {
 
     /// A command was aborted before it could go on.
     pub(super) fn command_aborted(&mut self, continuation: &Continuation) {
-        if let Then::SetTargetPortGroups(_) = continuation.then {
-            self.ports.setting(None);
+        if let Then::SetTargetPortGroups(setting) = &continuation.then {
+            setting.aborted(self);
         }
     }
 
@@ -311,6 +321,9 @@ impl Device {
 
     /// Whether the command exists on this unit.
     pub(super) fn offers(&self, row: &Opcode) -> bool {
+        if row.is_reservation() && self.kernel.is_some_and(|kernel| !kernel.reservations) {
+            return false;
+        }
         match row.requires {
             Requires::Nothing => true,
             Requires::Thin => self.geometry.provisioning.is_some(),

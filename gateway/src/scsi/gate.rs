@@ -27,6 +27,8 @@ pub(super) struct Gate {
     known: BTreeMap<Nexus, Known>,
     /// The unit's number in its targets.
     lun: u16,
+    /// The unit's target, where it is known; the table has nexuses of others too.
+    target: Option<String>,
     /// Nexuses that were known and have ended, oldest first, and what their ports are greeted with when they come again.
     ended: VecDeque<(Arc<Entry>, Sense)>,
     /// Nexuses have ended since [`Gate::forgot`] was last asked.
@@ -95,6 +97,7 @@ impl Gate {
             nexuses,
             known: BTreeMap::new(),
             lun,
+            target: None,
             ended: VecDeque::new(),
             forgot: false,
         }
@@ -186,9 +189,18 @@ impl Gate {
         self.known.get(&nexus)?.entry.as_deref()
     }
 
-    /// Every live nexus, whether the unit has met it or not.
+    /// Which target the unit belongs to.
+    pub(super) fn of_target(&mut self, name: &str) {
+        self.target = Some(name.into());
+    }
+
+    /// Every live nexus of the unit's target, whether the unit has met it or not.
     pub(super) fn live(&self) -> Vec<(Nexus, Arc<Entry>)> {
-        self.nexuses.live()
+        let mut live = self.nexuses.live();
+        if let Some(target) = &self.target {
+            live.retain(|(_, entry)| entry.ports.target == *target);
+        }
+        live
     }
 
     /// Establishes a unit attention condition for one nexus; behind the power-on, for one that the unit has yet to meet.
@@ -211,14 +223,17 @@ impl Gate {
     }
 
     /// Establishes a reset condition, which takes the place of every other (SAM-5), and undoes what nexuses have
-    /// asked of the unit.
-    pub(super) fn reset(&mut self, condition: Sense) {
+    /// asked of the unit. Without a condition somebody else tells them.
+    pub(super) fn reset(&mut self, condition: Option<Sense>) {
+        for known in self.known.values_mut() {
+            known.prevents_removal = false;
+        }
+        let Some(condition) = condition else { return };
         for known in self.known.values_mut() {
             // A nexus that has yet to learn of the power-on loses nothing by hearing only of that.
             if known.attentions.first() != Some(&sense::POWER_ON_OCCURRED) {
                 known.attentions = SmallVec::from_buf([condition]);
             }
-            known.prevents_removal = false;
         }
         for (_, greeting) in &mut self.ended {
             if *greeting != sense::POWER_ON_OCCURRED {

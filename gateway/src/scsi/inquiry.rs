@@ -15,6 +15,7 @@ pub(super) fn inquiry(device: &mut Device, request: &Request<'_>) -> Answer {
         None => {
             let mut data = standard(DIRECT_ACCESS, device.settings.removable, &device.identity);
             data[5] |= device.ports.tpgs();
+            data[6] |= device.ports.multip();
             data
         }
     };

@@ -55,7 +55,7 @@ mod well_known;
 #[cfg(test)]
 mod tests;
 
-pub use background::Background;
+pub use background::{Background, Milestone};
 pub use copy::Rods;
 pub use device::Continuation;
 pub use identity::Identity;

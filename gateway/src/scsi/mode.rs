@@ -20,10 +20,25 @@ struct Fields {
     descriptor_sense: bool,
     /// SWP.
     software_write_protect: bool,
-    /// THRESHOLD COUNT, which the operator decides; without one the page is not there.
-    threshold: Option<u32>,
+    /// What is not the initiator's to change.
+    fixed: Fixed,
     /// TAS.
     task_aborted_status: bool,
+}
+
+/// What pages show of the rest of the unit; the same under each page control.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Fixed {
+    /// THRESHOLD COUNT, which the operator decides; without one the page is not there.
+    threshold: Option<u32>,
+    /// IALUAE: gateways change access states by themselves, as TPGS says.
+    implicit: bool,
+}
+
+impl Fixed {
+    fn of(device: &Device) -> Self {
+        Self { threshold: device.threshold(), implicit: device.ports.groups.implicit }
+    }
 }
 
 /// Mode parameters of a unit.
@@ -42,7 +57,7 @@ impl Pages {
             write_cache: cache,
             descriptor_sense: false,
             software_write_protect: false,
-            threshold: None,
+            fixed: Fixed::default(),
             task_aborted_status: true,
         };
         Self { current: defaults, defaults, cache }
@@ -68,17 +83,17 @@ impl Pages {
         self.current.software_write_protect
     }
 
-    fn render(&self, page: &Page, control: PageControl, threshold: Option<u32>) -> Vec<u8> {
+    fn render(&self, page: &Page, control: PageControl, fixed: Fixed) -> Vec<u8> {
         let all = |on| Fields {
             write_cache: on && self.cache,
             descriptor_sense: on,
             software_write_protect: on,
-            threshold,
+            fixed,
             task_aborted_status: on,
         };
         match control {
-            PageControl::Current => page.render(Fields { threshold, ..self.current }),
-            PageControl::Default => page.render(Fields { threshold, ..self.defaults }),
+            PageControl::Current => page.render(Fields { fixed, ..self.current }),
+            PageControl::Default => page.render(Fields { fixed, ..self.defaults }),
             PageControl::Changeable => {
                 let (mut off, on) = (page.render(all(false)), page.render(all(true)));
                 let header = page.header_len();
@@ -154,8 +169,14 @@ const CONTROL: Page = Page {
     },
 };
 
-/// Control Extension (SPC-4).
-const CONTROL_EXTENSION: Page = Page { code: 0x0A, subpage: 1, len: 32, fill: |_, _| {}, take: |_, _| {} };
+/// Control Extension (SPC-4): IALUAE.
+const CONTROL_EXTENSION: Page = Page {
+    code: 0x0A,
+    subpage: 1,
+    len: 32,
+    fill: |fields, page| page[4] = u8::from(fields.fixed.implicit),
+    take: |_, _| {},
+};
 
 /// Informational Exceptions Control (SPC-4): DEXCPT, exceptions are not predicted.
 const INFORMATIONAL_EXCEPTIONS: Page =
@@ -169,7 +190,7 @@ const LOGICAL_BLOCK_PROVISIONING: Page = Page {
     len: 24,
     fill: |fields, page| {
         page[16..18].copy_from_slice(&[0x80, 0x01]);
-        page[20..24].copy_from_slice(&fields.threshold.unwrap_or(0).to_be_bytes());
+        page[20..24].copy_from_slice(&fields.fixed.threshold.unwrap_or(0).to_be_bytes());
     },
     take: |_, _| {},
 };
@@ -224,9 +245,9 @@ pub(super) fn sense(device: &mut Device, request: &Request<'_>) -> Answer {
     if code == ALL && !matches!(subpage, 0 | ALL_SUBPAGES) {
         return Err(sense::INVALID_FIELD_IN_CDB.at_cdb_byte(3));
     }
-    let threshold = device.threshold();
-    let pages = pages(threshold).filter(|page| page.answers(code, subpage));
-    let pages: Vec<u8> = pages.flat_map(|page| device.mode.render(page, control, threshold)).collect();
+    let fixed = Fixed::of(device);
+    let pages = pages(fixed.threshold).filter(|page| page.answers(code, subpage));
+    let pages: Vec<u8> = pages.flat_map(|page| device.mode.render(page, control, fixed)).collect();
     if pages.is_empty() {
         return Err(sense::INVALID_FIELD_IN_CDB.at_cdb_byte(2));
     }
@@ -282,11 +303,8 @@ pub(super) fn select(device: &mut Device, request: &Request<'_>) -> Answer {
     if claimed == 0 {
         return good(0);
     }
-    let list = request.parameter_list(claimed, LIST);
-    if list.len() < claimed {
-        return Err(sense::PARAMETER_LIST_LENGTH_ERROR);
-    }
-    let mut fields = Fields { threshold: device.threshold(), ..device.mode.current };
+    let list = request.whole_parameter_list(claimed, LIST)?;
+    let mut fields = Fields { fixed: Fixed::of(device), ..device.mode.current };
     let mut pages = skip_block_descriptors(device, &list, long)?;
     // PF zero: vendor-specific pages follow, of which there are none.
     if !cdb.bit(1, 0x10) && !pages.is_empty() {
@@ -299,7 +317,7 @@ pub(super) fn select(device: &mut Device, request: &Request<'_>) -> Answer {
     if fields.write_cache && !device.mode.cache {
         return Err(sense::INVALID_FIELD_IN_PARAMETER_LIST);
     }
-    fields.threshold = None;
+    fields.fixed = Fixed::default();
     let cache_turned_off = device.mode.write_cache() && !fields.write_cache;
     if fields != device.mode.current {
         device.mode.current = fields;
@@ -340,8 +358,8 @@ fn take_page<'a>(pages: &'a [u8], at: usize, fields: &mut Fields) -> Result<&'a 
     let wrong = |byte: usize| Err(sense::INVALID_FIELD_IN_PARAMETER_LIST.at_list_byte((at + byte) as u16));
     let subpage =
         if pages[0] & SPF == 0 { 0 } else { *pages.get(1).ok_or(sense::PARAMETER_LIST_LENGTH_ERROR)? };
-    let Some(page) =
-        self::pages(fields.threshold).find(|page| page.code == pages[0] & 0x3F && page.subpage == subpage)
+    let Some(page) = self::pages(fields.fixed.threshold)
+        .find(|page| page.code == pages[0] & 0x3F && page.subpage == subpage)
     else {
         return wrong(0);
     };

@@ -7,6 +7,7 @@ use ring::Nexus;
 use smallvec::SmallVec;
 
 use super::alua;
+use super::background::Milestone;
 use super::opcode::Flow;
 use crate::{disk, units};
 
@@ -201,8 +202,8 @@ pub enum Io {
     EndCommands(Box<EndCommands>),
     Usage,
     Note(Option<Vec<u8>>),
-    /// Not the disk's: ends with the unit's background operation ([`super::Background`]).
-    Background,
+    /// Not the disk's: ends when the unit's background operation ([`super::Background`]) has come so far.
+    Background(Milestone),
     /// For another LUN, at whose door the lane leaves it.
     Visit(Box<Away>),
 }
@@ -227,7 +228,7 @@ impl Io {
             | Self::Allocation { .. }
             | Self::Usage
             | Self::Note(_)
-            | Self::Background
+            | Self::Background(_)
             | Self::SaveReservations(_)
             | Self::EndCommands(_)
             | Self::SetTargetPortGroups(_)

@@ -46,8 +46,8 @@ pub(super) fn set(device: &mut Device, request: &Request<'_>) -> Answer {
     if claimed == 0 {
         return good(0);
     }
-    let list = request.parameter_list(claimed, 4 + 4 * MOST);
-    if list.len() < claimed || claimed < 4 || !claimed.is_multiple_of(4) {
+    let list = request.whole_parameter_list(claimed, 4 + 4 * MOST)?;
+    if list.len() < 4 || !list.len().is_multiple_of(4) {
         return Err(sense::PARAMETER_LIST_LENGTH_ERROR);
     }
     let descriptors = list.get(4..).unwrap_or_default().chunks_exact(4);
@@ -59,9 +59,9 @@ pub(super) fn set(device: &mut Device, request: &Request<'_>) -> Answer {
     if wishes.is_empty() {
         return good(claimed);
     }
-    device.ports.setting(Some(request.nexus));
+    let number = device.ports.setting(request.nexus, &wishes);
     let io = Io::SetTargetPortGroups(wishes.into());
-    let then = Then::SetTargetPortGroups(Setting { transfer: claimed });
+    let then = Then::SetTargetPortGroups(Setting { number, transfer: claimed });
     Ok(Step::Io { io: SmallVec::from_buf([io]), exclusive: None, then })
 }
 
@@ -79,14 +79,21 @@ fn read(groups: &Groups, wish: &[u8], at: usize) -> Result<Wish, Sense> {
 /// Where SET TARGET PORT GROUPS goes on.
 #[derive(Debug)]
 pub(super) struct Setting {
+    /// Among the unit's.
+    number: u64,
     transfer: usize,
 }
 
 impl Setting {
+    /// The command was aborted: what it has asked for happens, but nobody waits for it.
+    pub(super) fn aborted(&self, device: &mut Device) {
+        device.ports.set(self.number);
+    }
+
     pub(super) fn resume(self, device: &mut Device, results: &[Finished]) -> Answer {
         // While the sender still counts as the one that has asked for the change.
         alua::refresh(device);
-        device.ports.setting(None);
+        device.ports.set(self.number);
         match results.first().map(|finished| &finished.result) {
             Some(Ok(_)) => good(self.transfer),
             Some(Err(Error::NotReady)) => Err(sense::ASYMMETRIC_ACCESS_STATE_TRANSITION),

@@ -6,9 +6,9 @@ use ring::Nexus;
 
 use super::absent::Absent;
 use super::alua;
-use super::background::{self, Background};
+use super::background::{self, Background, Milestone};
 use super::copy;
-use super::device::{Continuation, Device};
+use super::device::{Continuation, Device, Kernel};
 use super::gate::Audience;
 use super::identity::Identity;
 use super::mode;
@@ -86,6 +86,26 @@ impl Unit {
         self
     }
 
+    /// For a unit whose commands come through the kernel's target (LIO), which carries no nexus. All initiators are one to
+    /// the unit; what has to be told apart, LIO does: it tells every nexus of a reset, and answers REPORT LUNS. Reservations
+    /// are LIO's too (`reservations`), or nobody's.
+    #[must_use]
+    pub fn behind_kernel(mut self, reservations: bool) -> Self {
+        if let Server::Present(device) = &mut self.server {
+            device.kernel = Some(Kernel { reservations });
+        }
+        self
+    }
+
+    /// Of this target: initiator ports that are known through another one are none of its own.
+    #[must_use]
+    pub fn of_target(mut self, name: &str) -> Self {
+        if let Server::Present(device) = &mut self.server {
+            device.gate.of_target(name);
+        }
+        self
+    }
+
     /// Lets copies reach the other units of `units`, and share their memory.
     pub fn joined(mut self, units: Arc<units::Table>) -> Self {
         if let Server::Present(device) = &mut self.server {
@@ -147,7 +167,7 @@ impl Unit {
     /// command.
     pub fn restore_reservations(&mut self, number: u64, state: &[u8]) -> Result<(), Unreadable> {
         if let Server::Present(device) = &mut self.server {
-            device.reservations = reservation::State::after_power_on(number, state)?;
+            device.reservations = reservation::State::after_power_on(device, number, state)?;
         }
         Ok(())
     }
@@ -217,7 +237,8 @@ impl Unit {
                 device.reservations.reset();
                 device.background.abort_test(sense::BUS_DEVICE_RESET_FUNCTION_OCCURRED);
                 device.copies.clear();
-                device.gate.reset(why.condition());
+                let told_by_us = device.kernel.is_none();
+                device.gate.reset(told_by_us.then(|| why.condition()));
             }
             Server::WellKnown(unit) => unit.reset(why),
             Server::Absent(_) => {}
@@ -269,6 +290,11 @@ impl Unit {
     /// forgotten, though it was promised.
     pub fn owes_note(&self) -> bool {
         matches!(&self.server, Server::Present(device) if device.background.owes_note())
+    }
+
+    /// Whether what a command waits for as [`Io::Background`] has come.
+    pub fn has_reached(&self, milestone: Milestone) -> bool {
+        !matches!(&self.server, Server::Present(device) if !device.background.reached(milestone))
     }
 
     /// The lane stops: nothing of the unit's own is taken up any more.

@@ -75,7 +75,7 @@ impl WellKnown {
     }
 
     pub(super) fn reset(&mut self, why: Reset) {
-        self.gate.reset(why.condition());
+        self.gate.reset(Some(why.condition()));
     }
 
     /// No command here has I/O, so none can be resumed.

@@ -80,6 +80,7 @@ impl Running {
             Geometry { physical_block_size: spec.disk.physical_block_size, ..disk.geometry().clone() };
         let mut unit =
             scsi::Unit::new(identity.clone(), geometry, disk.size(), Arc::clone(&around.nexuses), settings)
+                .of_target(&place.target)
                 .reached_through(Arc::new(scsi::alua::Single::new(spec.portal_group)))
                 .joined(Arc::clone(&around.units));
         unit.restore_reservations(reserved.number, &reserved.state).map_err(|error| {

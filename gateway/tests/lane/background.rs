@@ -14,6 +14,8 @@ use crate::driver::*;
 
 const SIZE: u64 = 64 << 20;
 const BLOCK_ERASE: [u8; 10] = [0x48, 0x02, 0, 0, 0, 0, 0, 0, 0, 0];
+/// With IMMED.
+const AT_ONCE: [u8; 10] = [0x48, 0x82, 0, 0, 0, 0, 0, 0, 0, 0];
 const SANITIZE_IN_PROGRESS: (u8, u8, u8) = (0x2, 0x04, 0x1B);
 
 /// A store that withholds what `held` picks.
@@ -101,9 +103,7 @@ fn a_sanitize_that_has_not_begun_when_the_lane_stops_is_not_forgotten() {
     let mut driver = Driver::start(reactors.pick(), Arc::clone(&fault) as _, &Setup::default());
     let (write, _) = driver.send(&write_16(10, 1), &[7; 512]);
     eventually("the write is withheld", || fault.withheld() == 1);
-    let mut at_once = BLOCK_ERASE;
-    at_once[1] |= 0x80;
-    assert_eq!(driver.get(&at_once, 0).status, GOOD);
+    assert_eq!(driver.get(&AT_ONCE, 0).status, GOOD);
     let lane = driver.lane.clone();
     let stopping = std::thread::spawn(move || block_on(lane.stop()));
     std::thread::sleep(std::time::Duration::from_millis(20));
@@ -113,6 +113,36 @@ fn a_sanitize_that_has_not_begun_when_the_lane_stops_is_not_forgotten() {
     fault.close();
     let file = FileDisk::open(&options, &Workers::start(1).unwrap()).unwrap();
     assert!(file.note().is_some(), "whoever opens the disk next begins it anew");
+}
+
+#[test]
+fn with_immed_a_sanitize_is_answered_when_a_crash_would_no_longer_forget_it() {
+    // SBC-4, sanitize operations: one that was answered GOOD goes on after a power cycle.
+    for (cdb, list) in [(&AT_ONCE[..], &[][..]), (&[0x04, 0x10, 0, 0, 0, 0], &[0, 0x82, 0, 0])] {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("disk.img");
+        let options = Options { path, block_size: 512, create: Some(1 << 20), read_only: false };
+        let file = FileDisk::open(&options, &Workers::start(1).unwrap()).unwrap();
+        let fault = Arc::new(Fault::new(Arc::new(file), Settings::default()).unwrap());
+        fault.set_rule(Some(Box::new(|request| match request {
+            Request::Note { note: Some(_) } | Request::WriteZeroes { .. } => Verdict::Withhold,
+            _ => Verdict::Pass,
+        })));
+        let reactors = reactors(1);
+        let mut driver = Driver::start(reactors.pick(), Arc::clone(&fault) as _, &Setup::default());
+        let (begun, _) = driver.send(cdb, list);
+        eventually("the note is withheld", || fault.withheld() == 1);
+        assert_eq!(driver.get(&TEST_UNIT_READY, 0).status, CHECK_CONDITION, "it is under way");
+        assert!(!driver.is_done(begun), "nobody would know of it after a crash");
+        fault.release();
+        assert_eq!(driver.wait(begun).status, GOOD);
+        // What a crash leaves now: the note stands beside the file.
+        assert!(folder.path().join("disk.img.unfinished").exists());
+        eventually("it is at work", || fault.withheld() == 1);
+        release(&fault);
+        eventually("it ends", || driver.get(&TEST_UNIT_READY, 0).status == GOOD);
+        driver.stop();
+    }
 }
 
 #[test]

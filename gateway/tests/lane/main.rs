@@ -9,6 +9,7 @@ mod copies;
 mod corrupt;
 mod data_area;
 mod driver;
+mod kernel;
 mod reservations;
 mod tasks;
 mod wreck;

@@ -43,32 +43,25 @@ pub enum OpenError {
     Corrupt(#[source] Corrupt),
 }
 
+/// Maps `len` bytes of a ring, of which at least the mailbox is there.
+pub(crate) fn map(file: &File, len: u64) -> Result<Arc<Mapping>, OpenError> {
+    if len < u64::from(abi::MAILBOX_LEN) {
+        return Err(OpenError::Layout { cmdr_off: 0, cmdr_size: 0, len });
+    }
+    // `usize` has 64 bits (asserted in `abi`).
+    Ok(Arc::new(Mapping::new(file, len as usize).map_err(OpenError::Memory)?))
+}
+
 impl Consumer {
     /// Opens the consuming end of a ring in a memfd that another process made; `fd` is duplicated.
     ///
     /// The file is sealed against shrinking first (or refused): else its owner could make every access here fault.
-    /// Commands that a predecessor had taken and not answered are taken again.
+    /// Takes what stands behind the published tail: right only when a predecessor, if there was one, had answered all
+    /// that it had taken.
     pub fn open(fd: BorrowedFd<'_>) -> Result<Self, OpenError> {
         let file = duplicate_sealed(fd).map_err(OpenError::Memory)?;
         let len = file.metadata().map_err(OpenError::Memory)?.len();
-        Self::map(&file, len)
-    }
-
-    /// Opens the consuming end of `/dev/uioN`, whose map 0 has `len` bytes; `fd` is duplicated.
-    ///
-    /// The device stays open as long as the memory is mapped: close it (drop the consumer and every
-    /// [`Segments`](crate::Segments)) before it can be opened again.
-    pub fn open_uio(fd: BorrowedFd<'_>, len: u64) -> Result<Self, OpenError> {
-        let file = File::from(fd.try_clone_to_owned().map_err(OpenError::Memory)?);
-        Self::map(&file, len)
-    }
-
-    fn map(file: &File, len: u64) -> Result<Self, OpenError> {
-        if len < u64::from(abi::MAILBOX_LEN) {
-            return Err(OpenError::Layout { cmdr_off: 0, cmdr_size: 0, len });
-        }
-        // `usize` has 64 bits (asserted in `abi`).
-        Self::over(Arc::new(Mapping::new(file, len as usize).map_err(OpenError::Memory)?))
+        Self::over(map(&file, len)?)
     }
 
     /// The consuming end over a mapping; everything the mailbox says is read once and checked.

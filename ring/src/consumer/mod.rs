@@ -17,11 +17,13 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::abi::op;
-use crate::protocol::{Answer, Geometry, Taker};
+use crate::clock;
+use crate::protocol::{Answer, Geometry, Owner, Taker, mailbox};
 use crate::shm::{Mapping, Scatter};
 use crate::{Corrupt, Doorbell, Kick, Segments, TaskManagementKind};
 
 pub use self::attach::OpenError;
+pub(crate) use self::attach::map;
 use self::command::Abandoned;
 pub use self::command::Command;
 pub(crate) use self::entry::MAX_IOVECS;
@@ -42,8 +44,25 @@ pub struct Consumer {
     outstanding: Ids,
     abandoned: Arc<Abandoned>,
     withheld: Vec<Withheld>,
+    /// Bytes of the data area that taken commands name.
+    data_in_use: usize,
     release_doorbell: Option<Arc<dyn Doorbell>>,
     corrupt: Option<Corrupt>,
+    /// See [`Consumer::leave`].
+    left: bool,
+}
+
+/// How full a ring is, as its consumer sees it. In bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingUsage {
+    /// The command ring.
+    pub ring: u64,
+    /// Of it, entries that are not answered.
+    pub ring_in_use: u64,
+    /// The data area.
+    pub data: u64,
+    /// Of it, buffers of commands that were taken and are not answered. What the producer rounds up to is not in it.
+    pub data_in_use: u64,
 }
 
 /// What [`Consumer::next`] found.
@@ -87,6 +106,8 @@ impl std::fmt::Debug for Consumer {
 impl Consumer {
     fn new(mapping: Arc<Mapping>, geometry: Geometry, flags: u16) -> Result<Self, Corrupt> {
         let start = u64::from(geometry.base) + u64::from(geometry.size);
+        // Before the first entry is taken: from then on the ring is no longer as a predecessor left it.
+        mailbox::set_owner(&*mapping, Owner::Serving);
         Ok(Self {
             area: start..mapping.len() as u64,
             ring: Taker::attach(Arc::clone(&mapping), geometry)?,
@@ -97,8 +118,10 @@ impl Consumer {
             outstanding: Ids::default(),
             abandoned: Arc::default(),
             withheld: Vec::new(),
+            data_in_use: 0,
             release_doorbell: None,
             corrupt: None,
+            left: false,
         })
     }
 
@@ -107,6 +130,9 @@ impl Consumer {
     pub fn next(&mut self) -> Result<Entry, NextError> {
         if let Some(cause) = &self.corrupt {
             return Err(NextError::Corrupt(cause.clone()));
+        }
+        if self.left {
+            return Err(NextError::Empty);
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         let entry = self.take(&mut scratch);
@@ -136,11 +162,13 @@ impl Consumer {
         } else {
             Segments::default()
         };
+        let data = Segments::new(Scatter::new(&self.mapping, parsed.data()));
+        self.data_in_use += data.len() + bidi_data.len();
         Ok(Some(Entry::Command(Command {
             id: parsed.id,
             nexus: parsed.nexus,
             direction: parsed.direction,
-            data: Segments::new(Scatter::new(&self.mapping, parsed.data())),
+            data,
             bidi_data,
             cdb: parsed.cdb,
             ring: Some(Arc::clone(&self.abandoned)),
@@ -175,6 +203,7 @@ impl Consumer {
             sense: &ready.sense,
         });
         debug_assert!(slot_was_there, "a command without a slot");
+        self.data_in_use -= ready.room;
         self.outstanding.remove(ready.id);
     }
 
@@ -188,6 +217,28 @@ impl Consumer {
             ready.into_iter().for_each(|ready| self.answer(ready));
         }
         if self.ring.publish() { Kick::Needed } else { Kick::Unneeded }
+    }
+
+    /// Leaves the ring to a successor: notes in it that everything taken has been answered, so that the successor may take
+    /// what stands there, and nothing has to be failed. Nothing is taken from now on. `false`, and no note, when there is an
+    /// answer to come or the ring is corrupt.
+    pub fn leave(&mut self) -> bool {
+        let settled = self.ring.settled_at().filter(|_| self.corrupt.is_none() && self.outstanding.len == 0);
+        if let Some(tail) = settled {
+            self.left = true;
+            mailbox::set_owner(&*self.mapping, Owner::Left { at: clock::since_boot(), tail });
+        }
+        settled.is_some()
+    }
+
+    /// How full the ring is: what is published since the last [`Self::next`] that found nothing is not in it.
+    pub fn usage(&self) -> RingUsage {
+        RingUsage {
+            ring: self.geometry.size.into(),
+            ring_in_use: self.ring.used().into(),
+            data: self.area.end - self.area.start,
+            data_in_use: self.data_in_use as u64,
+        }
     }
 
     /// Commands taken and not yet completed. Those held back for a clone of their [`Segments`] count.

@@ -66,6 +66,8 @@ pub(super) struct Withheld {
     pub(super) status: u8,
     pub(super) read_len: u32,
     pub(super) sense: SmallVec<[u8; 32]>,
+    /// Bytes of its buffers.
+    pub(super) room: usize,
     leases: [Weak<Lease>; 2],
     /// Parts of the buffer to zero first.
     rest: SmallVec<[Range<usize>; 1]>,
@@ -80,6 +82,7 @@ impl Withheld {
             status: CHECK_CONDITION,
             read_len: 0,
             sense: SmallVec::from_slice(&INTERNAL_TARGET_FAILURE),
+            room: data.len() + bidi_data.len(),
             leases: [data, bidi_data].map(|segments| segments.into_scatter().release(None)),
             rest: SmallVec::new(),
         }
@@ -121,6 +124,7 @@ pub(super) fn settle(
         status,
         read_len: if says_len { transfer.unwrap_or(0).try_into().unwrap_or(u32::MAX) } else { 0 },
         sense: if status == CHECK_CONDITION { sense } else { SmallVec::new() },
+        room: data.len() + bidi.len(),
         leases: [data.release(doorbell), bidi.release(doorbell)],
         rest,
     }

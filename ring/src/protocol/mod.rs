@@ -89,11 +89,39 @@ const CMDR_SIZE: u32 = std::mem::offset_of!(abi::Mailbox, cmdr_size) as u32;
 const HEAD: u32 = std::mem::offset_of!(abi::Mailbox, cmd_head) as u32;
 const TAIL: u32 = std::mem::offset_of!(abi::Mailbox, cmd_tail) as u32;
 
+/// The consumer's own words, on its cache line, where the ABI has padding: the kernel zeroes them with the rest of a new
+/// ring and leaves them alone afterwards, in a reset too.
+const OWNER: u32 = abi::MAILBOX_LEN - 16;
+const LEFT_AT: u32 = abi::MAILBOX_LEN - 12;
+const LEFT_TAIL: u32 = abi::MAILBOX_LEN - 8;
+
+/// Values of [`OWNER`].
+const SERVING: u32 = 0x7264_6701;
+const LEFT: u32 = 0x7264_6702;
+
+/// What the last consuming end has written of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// Nothing, or something that is not ours.
+    Nobody,
+    /// It serves, or it died without a word.
+    Serving,
+    /// It has left, having answered all that it had taken.
+    Left {
+        /// When, in seconds since boot.
+        at: u32,
+        /// `cmd_tail` then. Another one now: somebody who does not know of these words has had the ring since.
+        tail: u32,
+    },
+}
+
 /// The mailbox by name.
 pub(crate) mod mailbox {
     use std::sync::atomic::Ordering;
 
-    use super::{CMDR_OFF, CMDR_SIZE, HEAD, TAIL, VERSION_FLAGS};
+    use super::{
+        CMDR_OFF, CMDR_SIZE, HEAD, LEFT, LEFT_AT, LEFT_TAIL, OWNER, Owner, SERVING, TAIL, VERSION_FLAGS,
+    };
     use crate::shm::Words;
 
     /// Version and capability flags; fixed for the life of a ring.
@@ -132,5 +160,31 @@ pub(crate) mod mailbox {
     /// Publishes the responses written before.
     pub(crate) fn set_tail(memory: &impl Words, tail: u32) {
         memory.store(TAIL, tail, Ordering::Release);
+    }
+
+    /// Who had, or has, the consuming end.
+    pub(crate) fn owner(memory: &impl Words) -> Owner {
+        match memory.load(OWNER, Ordering::Acquire) {
+            SERVING => Owner::Serving,
+            LEFT => Owner::Left {
+                at: memory.load(LEFT_AT, Ordering::Relaxed),
+                tail: memory.load(LEFT_TAIL, Ordering::Relaxed),
+            },
+            _ => Owner::Nobody,
+        }
+    }
+
+    /// Says so. What is said last counts for whoever opens the ring next, however this process ends.
+    pub(crate) fn set_owner(memory: &impl Words, owner: Owner) {
+        let word = match owner {
+            Owner::Nobody => 0,
+            Owner::Serving => SERVING,
+            Owner::Left { at, tail } => {
+                memory.store(LEFT_AT, at, Ordering::Relaxed);
+                memory.store(LEFT_TAIL, tail, Ordering::Relaxed);
+                LEFT
+            }
+        };
+        memory.store(OWNER, word, Ordering::Release);
     }
 }

@@ -42,7 +42,8 @@ pub(crate) struct Answer<'a> {
 }
 
 impl<M: Words> Taker<M> {
-    /// Attaches at the published tail: entries behind it that a predecessor had taken are taken again.
+    /// Attaches at the published tail, and takes what stands behind it: right only when a predecessor, if there was one, had
+    /// answered all that it had taken. Else entries there may have been answered already, and others are overwritten.
     pub(crate) fn attach(memory: M, ring: Geometry) -> Result<Self, Corrupt> {
         let tail = mailbox::tail(&memory);
         if !ring.is_boundary(tail) {
@@ -145,6 +146,16 @@ impl<M: Words> Taker<M> {
         mailbox::set_tail(&self.memory, self.tail);
         self.published = self.tail;
         true
+    }
+
+    /// The published tail, when everything that was taken has been answered and the answers are published.
+    pub(crate) fn settled_at(&self) -> Option<u32> {
+        (self.published == self.consumed).then_some(self.published)
+    }
+
+    /// Bytes of the ring between the published tail and the head as last loaded.
+    pub(crate) fn used(&self) -> u32 {
+        self.ring.distance(self.published, self.head)
     }
 
     fn pass_fillers(&mut self) {

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
@@ -10,8 +10,10 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::claimed::Claimed;
 use super::error::OpenDeviceReason;
 use super::{Found, Identity, OpenDeviceError};
+use crate::consumer::map;
 use crate::shm::page_size;
 use crate::{Consumer, Doorbell};
 
@@ -41,16 +43,22 @@ pub enum Events {
 }
 
 impl Found {
-    /// Opens the device, for this process alone, and maps exactly what the kernel offers.
+    /// Claims the device and attaches to its ring as it stands. Look at [`Claimed::standing`] first where a predecessor
+    /// may have left something.
     pub fn open(&self) -> Result<(Device, Consumer), OpenDeviceError> {
-        self.try_open().map_err(|reason| OpenDeviceError {
+        self.claim()?.attach()
+    }
+
+    /// Opens the device for this process alone, and maps exactly what the kernel offers.
+    pub fn claim(&self) -> Result<Claimed, OpenDeviceError> {
+        self.try_claim().map_err(|reason| OpenDeviceError {
             number: self.number,
             identity: self.identity.clone(),
             reason,
         })
     }
 
-    fn try_open(&self) -> Result<(Device, Consumer), OpenDeviceReason> {
+    fn try_claim(&self) -> Result<Claimed, OpenDeviceReason> {
         let file = self.open_node()?;
         // From here on the number is ours or dead: what sysfs says after the open is about the device that was opened,
         // or mapping it fails.
@@ -62,8 +70,8 @@ impl Found {
         if size == 0 || size > MAX_MAP || !size.is_multiple_of(page_size() as u64) || offset != 0 {
             return Err(OpenDeviceReason::Map { size, offset });
         }
-        let consumer = Consumer::open_uio(file.as_fd(), size).map_err(OpenDeviceReason::Ring)?;
-        Ok((Device::new(file, self.number, self.identity.clone()), consumer))
+        let mapping = map(&file, size).map_err(OpenDeviceReason::Ring)?;
+        Ok(Claimed { device: Device::new(file, self.number, self.identity.clone()), mapping })
     }
 
     fn open_node(&self) -> Result<File, OpenDeviceReason> {
@@ -165,6 +173,13 @@ impl Device {
 impl AsFd for Device {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+}
+
+/// Always the same one, and open as long as the device is.
+impl AsRawFd for Device {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
     }
 }
 

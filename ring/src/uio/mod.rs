@@ -10,12 +10,14 @@
 //! ```
 //!
 //! A [`Device`] is opened by one process at a time, and stays open until the [`Device`], its [`Consumer`](crate::Consumer)
-//! and all [`Segments`](crate::Segments) are dropped. What stood in the ring and was not answered is taken again by the
-//! next who opens it.
+//! and all [`Segments`](crate::Segments) are dropped. What the next one who opens it finds in the ring is told by
+//! [`Claimed::standing`].
 
+mod claimed;
 mod device;
 mod error;
 mod identity;
+pub mod simulated;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +25,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use self::claimed::{Claimed, Standing};
 pub use self::device::{Device, Events};
 pub use self::error::{FindError, OpenDeviceError, OpenDeviceReason};
 pub use self::identity::Identity;

@@ -1,5 +1,7 @@
 //! Devices made of ordinary files: everything but the kernel's own part.
 
+mod standing;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -126,6 +128,18 @@ fn a_machine_without_uio_has_no_devices() {
     assert!(Tree::at(folder.path()).devices().unwrap().is_empty());
 }
 
+/// Bytes of a command without data: a response's worth, and a CDB rounded up to 8.
+const COMMAND: u32 = 120;
+
+/// TEST UNIT READY.
+fn write_command(kernel: &Mapping, at: u32, id: u32) {
+    for (word, value) in
+        [(0, COMMAND | abi::op::CMD), (4, id), (24, RING.offset(at + 112)), (112, 0), (116, 0)]
+    {
+        kernel.store(RING.offset(at + word), value, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_command_of_the_kernel_is_taken_and_answered() {
     let bench = Bench::new();
@@ -134,34 +148,13 @@ fn a_command_of_the_kernel_is_taken_and_answered() {
     assert_eq!((device.number(), device.identity()), (0, &identity("tcm-user/0/a")));
     assert_eq!(consumer.capabilities(), abi::CAP_OOOC);
 
-    // TEST UNIT READY, as id 5: 112 bytes and a CDB rounded up to 8.
-    for (word, value) in [(0, 120 | abi::op::CMD), (4, 5), (24, RING.offset(112)), (112, 0), (116, 0)] {
-        kernel.store(RING.offset(word), value, Ordering::Relaxed);
-    }
-    mailbox::set_head(&kernel, 120);
+    write_command(&kernel, 0, 5);
+    mailbox::set_head(&kernel, COMMAND);
     let Ok(Entry::Command(command)) = consumer.next() else { panic!("no command") };
     assert_eq!((command.id(), command.nexus(), command.cdb()), (5, Nexus::UNKNOWN, &[0; 6][..]));
     consumer.complete(command, Response::status(8));
     assert_eq!(consumer.commit(), Kick::Needed);
-    assert_eq!((mailbox::tail(&kernel), kernel.load(RING.offset(8), Ordering::Relaxed)), (120, 8));
-}
-
-#[test]
-fn a_command_that_a_predecessor_left_is_taken_again() {
-    let bench = Bench::new();
-    let kernel = bench.device(0, "tcm-user/0/a");
-    for (word, value) in [(0, 120 | abi::op::CMD), (4, 5), (24, RING.offset(112))] {
-        kernel.store(RING.offset(word), value, Ordering::Relaxed);
-    }
-    mailbox::set_head(&kernel, 120);
-    for _ in 0..2 {
-        let (_device, mut consumer) = bench.find("tcm-user/0/a").open().unwrap();
-        let Ok(Entry::Command(command)) = consumer.next() else { panic!("no command") };
-        assert_eq!(command.id(), 5);
-        // Answered, and never committed: as the kernel sees it, the process died.
-        consumer.complete(command, Response::good());
-    }
-    assert_eq!(mailbox::tail(&kernel), 0);
+    assert_eq!((mailbox::tail(&kernel), kernel.load(RING.offset(8), Ordering::Relaxed)), (COMMAND, 8));
 }
 
 #[test]

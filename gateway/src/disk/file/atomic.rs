@@ -16,12 +16,13 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 
 use super::beside;
+use super::lost::Lost;
 use crate::disk::Buffer;
 
 /// The longest such write, bytes.
@@ -38,6 +39,8 @@ pub(super) struct Journal {
     slot: Mutex<Slot>,
     /// There is a debt; read without the lock.
     owes: AtomicBool,
+    /// Remembers that the disk could not sync.
+    lost: Arc<Lost>,
 }
 
 #[derive(Debug, Default)]
@@ -58,8 +61,8 @@ enum Debt {
 
 impl Journal {
     /// The journal of the disk in a file; nothing is made yet.
-    pub(super) fn of(disk: &Path) -> Self {
-        Self { path: beside(disk, ".atomic"), slot: Mutex::default(), owes: AtomicBool::new(false) }
+    pub(super) fn of(disk: &Path, lost: Arc<Lost>) -> Self {
+        Self { path: beside(disk, ".atomic"), slot: Mutex::default(), owes: AtomicBool::new(false), lost }
     }
 
     /// Carries out what a crash has left in the journal, and empties it.
@@ -85,7 +88,7 @@ impl Journal {
         if let Some((offset, data)) = held(journal)? {
             tracing::warn!(journal = %self.path.display(), offset, len = data.len(), "an atomic write is carried out again");
             disk.write_all_at(&data, offset)?;
-            disk.sync_data()?;
+            self.lost.sync(disk)?;
         }
         empty(journal)
     }
@@ -138,7 +141,7 @@ impl Journal {
         let done = noted.and_then(|()| {
             slot.debt = Some(Debt::CarryOut);
             disk.write_all_at(&record[HEADER..], offset)?;
-            disk.sync_data()?;
+            self.lost.sync(disk)?;
             empty(journal)
         });
         match done {
@@ -225,7 +228,7 @@ mod tests {
         }
 
         fn journal(&self) -> Journal {
-            Journal::of(&self.folder.path().join("disk.img"))
+            Journal::of(&self.folder.path().join("disk.img"), Arc::default())
         }
 
         fn content(&self) -> Vec<u8> {
@@ -332,6 +335,27 @@ mod tests {
         journal.lock().file = Some(whole);
         journal.write(&bench.disk, 512, &Buffer::Owned(vec![3; 512])).unwrap();
         assert_eq!(bench.content()[..1024], [[1; 512], [3; 512]].concat());
+    }
+
+    #[test]
+    fn a_debt_whose_sync_fails_is_remembered_for_every_later_flush() {
+        let bench = Bench::new();
+        let journal = bench.journal();
+        journal.write(&bench.disk, 0, &Buffer::Owned(vec![1; 512])).unwrap();
+        let mut record =
+            [&MAGIC[..], &0_u64.to_be_bytes(), &512_u64.to_be_bytes(), &[0; 8], &[9; 512]].concat();
+        let sum = checksum(&record).to_be_bytes();
+        record[24..28].copy_from_slice(&sum);
+        journal.lock().file.as_ref().unwrap().write_all_at(&record, 0).unwrap();
+        journal.lock().debt = Some(Debt::CarryOut);
+        journal.owes.store(true, Ordering::Release);
+        // It takes writes and cannot sync.
+        let unsyncable = OpenOptions::new().write(true).open("/dev/null").unwrap();
+        assert!(journal.settle(&unsyncable).is_err());
+        journal.settle(&bench.disk).unwrap();
+        let later =
+            journal.lost.guard(&mut crate::disk::Request::Flush, |_| Ok(crate::disk::Outcome::default()));
+        assert!(later.is_err(), "what the failed sync has dropped is not known");
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! over lost data. Every initiator shares the open file here, so whoever syncs first would take the news away from the
 //! others. Hence a sync that failed keeps failing until the file is opened anew.
 
+use std::fs::File;
+use std::io;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use crate::disk::{Error, Outcome, Request};
@@ -30,16 +32,29 @@ impl Lost {
             return Err(Error::Io(before));
         }
         let result = perform(request);
-        let lost = match &result {
-            // A write refused for want of space has lost nothing; a flush that finds none has.
-            Err(Error::NoSpace) if flush => libc::ENOSPC,
-            Err(Error::Io(errno)) if flush || fua => *errno,
-            _ => return result,
-        };
-        if self.0.compare_exchange(0, lost, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            tracing::error!(errno = lost, "a file disk could not sync: flushes fail until it is opened anew");
+        // By which step it failed is known to the system only. A write refused for want of space has lost nothing; one
+        // whose sync found none has passed [`Lost::sync`].
+        if let (Err(Error::Io(errno)), true) = (&result, flush || fua) {
+            self.note(*errno);
         }
         result
+    }
+
+    /// Syncs the disk's file. Every sync of it goes this way, whoever asked for it: the next one would not hear of a failure.
+    pub(super) fn sync(&self, file: &File) -> io::Result<()> {
+        file.sync_data().map_err(|error| self.remember(error))
+    }
+
+    /// A sync has failed so.
+    pub(super) fn remember(&self, error: io::Error) -> io::Error {
+        self.note(error.raw_os_error().unwrap_or(libc::EIO));
+        error
+    }
+
+    fn note(&self, errno: i32) {
+        if self.0.compare_exchange(0, errno, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            tracing::error!(errno, "a file disk could not sync: flushes fail until it is opened anew");
+        }
     }
 }
 
@@ -62,6 +77,32 @@ mod tests {
             assert_eq!(later.unwrap_err(), Error::Io(libc::EIO));
         }
         assert!(lost.guard(&mut write(false), |_| Ok(Outcome::default())).is_ok());
+    }
+
+    #[test]
+    fn a_sync_that_failed_for_whatever_reason_and_request_is_remembered() {
+        // It takes writes and cannot sync.
+        let file = File::options().write(true).open("/dev/null").unwrap();
+        // By a write without FUA that paid a journal's debt, for one: its own answer is no promise, later ones are.
+        let lost = Lost::default();
+        let paid = lost.guard(&mut write(false), |_| {
+            let errno = lost.sync(&file).unwrap_err().raw_os_error().unwrap();
+            Err(Error::Io(errno))
+        });
+        assert!(paid.is_err());
+        assert!(lost.guard(&mut Request::Flush, |_| Ok(Outcome::default())).is_err());
+        for errno in [libc::ENOSPC, libc::EDQUOT, libc::EIO] {
+            let lost = Lost::default();
+            let full = lost.guard(&mut write(true), |_| {
+                lost.remember(io::Error::from_raw_os_error(errno));
+                Err(Error::NoSpace)
+            });
+            assert_eq!(full.unwrap_err(), Error::NoSpace);
+            for request in [&mut Request::Flush, &mut write(true)] {
+                let later = lost.guard(request, |_| Ok(Outcome::default()));
+                assert_eq!(later.unwrap_err(), Error::Io(errno));
+            }
+        }
     }
 
     #[test]

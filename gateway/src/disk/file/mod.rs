@@ -97,7 +97,7 @@ struct Open {
     /// again.
     cutting: RwLock<()>,
     listener: Listener,
-    lost: Lost,
+    lost: Arc<Lost>,
     beside: Beside,
     /// What was noted when it was opened.
     note: Option<Vec<u8>>,
@@ -150,7 +150,9 @@ impl FileDisk {
         }
         // The file's own folder, whatever name it was opened by: it is found there by any other name too.
         let real = fs::canonicalize(path).map_err(failed("find"))?;
-        let beside = Beside { note: note::path(&real), journal: Journal::of(&real) };
+        let lost = Arc::<Lost>::default();
+        let journal = Journal::of(&real, Arc::clone(&lost));
+        let beside = Beside { note: note::path(&real), journal };
         let note = note::read(&beside.note).map_err(failed("read the note beside"))?;
         let regular = file.metadata().is_ok_and(|found| found.is_file());
         if regular && !options.read_only {
@@ -173,7 +175,7 @@ impl FileDisk {
             size: AtomicU64::new(size),
             cutting: RwLock::default(),
             listener: Listener::default(),
-            lost: Lost::default(),
+            lost,
         };
         Ok(Self {
             open: Arc::new(open),
@@ -299,7 +301,8 @@ fn finish(open: &Open, mut request: super::Request, completer: Completer) {
     let steady = open.cutting.read().unwrap_or_else(PoisonError::into_inner);
     let size = open.size.load(Ordering::Acquire);
     let result = request.admit(&open.geometry, size).and_then(|()| {
-        open.lost.guard(&mut request, |request| perform::perform(&open.file, &open.beside, request))
+        open.lost
+            .guard(&mut request, |request| perform::perform(&open.file, &open.beside, &open.lost, request))
     });
     drop(steady);
     completer.complete(result, request.into_owned());

@@ -10,6 +10,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statvfs::fstatvfs;
 use nix::unistd::{Whence, lseek};
 
+use super::lost::Lost;
 use super::{Beside, note};
 use crate::disk::request::append_extent;
 use crate::disk::{AllocationExtent, Buffer, Error, Outcome, Request, Usage};
@@ -18,20 +19,34 @@ use crate::disk::{AllocationExtent, Buffer, Error, Outcome, Request, Usage};
 const STRIDE: usize = 1024 * 1024;
 
 /// Carries out one admitted request. `beside` is what the disk keeps beside its file.
-pub(super) fn perform(file: &File, beside: &Beside, request: &mut Request) -> Result<Outcome, Error> {
+pub(super) fn perform(
+    file: &File,
+    beside: &Beside,
+    lost: &Lost,
+    request: &mut Request,
+) -> Result<Outcome, Error> {
     if request.writes() {
         beside.journal.settle(file).map_err(|error| from_system(&error))?;
     }
     match request {
         Request::Read { offset, buffer } => read(file, *offset, buffer),
         Request::Write { offset, buffer: Buffer::Segments(segments), fua } => {
-            segments.write_at(file.as_fd(), *offset, *fua)
+            match segments.write_at(file.as_fd(), *offset, *fua) {
+                // Refused, or taken and not synced? What is refused is refused again; what is not may have been lost.
+                Err(error) if *fua && from_system(&error) == Error::NoSpace => {
+                    match segments.write_at(file.as_fd(), *offset, false) {
+                        Ok(()) => Err(lost.remember(error)),
+                        refused => refused,
+                    }
+                }
+                result => result,
+            }
         }
         Request::Write { offset, buffer: Buffer::Owned(bytes), fua } => {
-            file.write_all_at(bytes, *offset).and_then(|()| sync_if(file, *fua))
+            file.write_all_at(bytes, *offset).and_then(|()| sync_if(file, lost, *fua))
         }
         Request::WriteSame { offset, len, pattern, fua } => {
-            write_same(file, *offset, *len, pattern).and_then(|()| sync_if(file, *fua))
+            write_same(file, *offset, *len, pattern).and_then(|()| sync_if(file, lost, *fua))
         }
         Request::WriteZeroes { offset, len, deallocate: true } | Request::Discard { offset, len } => {
             let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
@@ -48,7 +63,7 @@ pub(super) fn perform(file: &File, beside: &Beside, request: &mut Request) -> Re
             let usage = usage(file).map_err(|error| from_system(&error))?;
             return Ok(Outcome { usage: Some(Box::new(usage)), ..Outcome::default() });
         }
-        Request::Flush => file.sync_data(),
+        Request::Flush => lost.sync(file),
         Request::Allocation { offset, len, limit } => {
             let extents = allocation(file, *offset, *len, *limit);
             return Ok(Outcome { extents, ..Outcome::default() });
@@ -109,8 +124,8 @@ fn read(file: &File, offset: u64, buffer: &mut Buffer) -> io::Result<()> {
     Ok(())
 }
 
-fn sync_if(file: &File, fua: bool) -> io::Result<()> {
-    if fua { file.sync_data() } else { Ok(()) }
+fn sync_if(file: &File, lost: &Lost, fua: bool) -> io::Result<()> {
+    if fua { lost.sync(file) } else { Ok(()) }
 }
 
 fn write_same(file: &File, offset: u64, len: u64, pattern: &[u8]) -> io::Result<()> {

@@ -42,7 +42,7 @@ impl Peer {
         self.feed(&bytes)
     }
 
-    pub(super) fn feed(&mut self, bytes: &[u8]) -> Vec<(Header, Vec<u8>)> {
+    fn feed(&mut self, bytes: &[u8]) -> Vec<(Header, Vec<u8>)> {
         self.simulated.feed(bytes);
         self.work()
     }
@@ -67,7 +67,10 @@ impl Peer {
     pub(super) fn rejected(&mut self, header: Header, ahs: &[u8], data: &[u8]) -> u8 {
         let answer = self.send(header, ahs, data);
         assert_eq!(answer.len(), 1, "{answer:?}");
-        assert_eq!((answer[0].0.opcode(), &answer[0].1[16..20]), (Reject::OPCODE, &header.0[16..20]));
+        let bad = &answer[0].1;
+        assert_eq!((answer[0].0.opcode(), &bad[16..20]), (Reject::OPCODE, &header.0[16..20]));
+        // Section 11.17: the complete header.
+        assert_eq!(&bad[HEADER..], ahs);
         Reject::decode(&answer[0].0).reason
     }
 

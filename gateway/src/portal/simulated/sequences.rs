@@ -1,155 +1,117 @@
-//! RFC 7143 on the numbers and sequences of requests and Data-Out, clause by clause.
+//! RFC 7143, sequences: numbers of commands and of data, and what is out of order (sections 4.2.2, 7.8, 7.9 and 11.7).
 
 use super::clauses::{Peer, sense, solicited_only};
 use super::*;
 use crate::portal::pdu::*;
 
-/// A write of 1024 bytes that waits for its data, and the R2T.
-fn solicited(peer: &mut Peer) -> R2t {
-    let command = peer.write(4, 1024);
-    R2t::decode(&peer.send(command.encode(), &[], &[])[0].0)
-}
-
-fn data_out(r2t: &R2t) -> DataOut {
-    let (task_tag, transfer_tag, lun) = (r2t.task_tag, r2t.transfer_tag, r2t.lun);
-    DataOut { last: true, task_tag, transfer_tag, lun, ..DataOut::default() }
-}
-
-#[test]
-fn a_data_out_for_another_lun_is_an_invalid_field_and_its_command_fails_11_7_4() {
-    let mut peer = Peer::new(solicited_only());
-    let r2t = solicited(&mut peer);
-    let first = DataOut { last: false, lun: 1 << 48, ..data_out(&r2t) };
-    assert_eq!(peer.rejected(first.encode(), &[], &[1; 512]), Reject::INVALID_FIELD);
-    // 11.17.1: the command is answered when the last of its data has come.
-    let rest = DataOut { data_sn: 1, offset: 512, ..data_out(&r2t) };
-    assert_eq!(sense(&peer.send(rest.encode(), &[], &[1; 512])), (0x0b, 0x47, 0x05));
-    peer.goes_on();
-}
-
-#[test]
-fn a_wrong_data_sn_or_offset_fails_the_command_when_all_its_data_has_come_7_9() {
-    for wrong in [
-        DataOut { data_sn: 1, ..DataOut::default() },
-        DataOut { offset: 512, ..DataOut::default() },
-        DataOut { offset: u32::MAX, ..DataOut::default() },
-    ] {
-        let mut peer = Peer::new(solicited_only());
-        let r2t = solicited(&mut peer);
-        let (data_sn, offset) = (wrong.data_sn, wrong.offset);
-        let first = DataOut { last: false, data_sn, offset, ..data_out(&r2t) };
-        assert!(peer.send(first.encode(), &[], &[1; 512]).is_empty());
-        let rest = DataOut { data_sn: 1, offset: 512, ..data_out(&r2t) };
-        assert_eq!(sense(&peer.send(rest.encode(), &[], &[1; 512])), (0x0b, 0x47, 0x05));
-        peer.goes_on();
-    }
-}
-
-#[test]
-fn more_or_less_than_an_r2t_asked_for_is_the_wrong_amount_11_4_7_2() {
-    for len in [512, 1536] {
-        let mut peer = Peer::new(solicited_only());
-        let r2t = solicited(&mut peer);
-        let data = data_out(&r2t).encode();
-        assert_eq!(sense(&peer.send(data, &[], &vec![1; len])), (0x0b, 0x0c, 0x0d));
-        peer.goes_on();
-    }
-}
-
-#[test]
-fn r2ts_are_answered_in_their_order_13_19() {
-    let mut peer = Peer::new(Negotiated { max_burst: 512, max_outstanding_r2t: 2, ..solicited_only() });
-    let command = peer.write(4, 1024);
-    let r2ts: Vec<_> =
-        peer.send(command.encode(), &[], &[]).iter().map(|(header, _)| R2t::decode(header)).collect();
-    assert_eq!(r2ts.len(), 2);
-    let second = DataOut { offset: 512, ..data_out(&r2ts[1]) };
-    assert!(peer.send(second.encode(), &[], &[1; 512]).is_empty());
-    assert_eq!(sense(&peer.send(data_out(&r2ts[0]).encode(), &[], &[1; 512])), (0x0b, 0x47, 0x05));
-    peer.goes_on();
-}
-
-#[test]
-fn a_number_outside_the_window_or_there_twice_is_ignored_silently_4_2_2_1() {
-    let mut peer = Peer::new(Negotiated::default());
-    let command =
-        |cmd_sn| ScsiCommand { last: true, attribute: 1, task_tag: cmd_sn, cmd_sn, ..ScsiCommand::default() };
-    // What else is wrong with them makes no difference: no tag, an opcode that is not known, a text too long.
-    let text = |cmd_sn| TextRequest {
+/// What a command is asked for first, and the answer to that: 512 bytes in one PDU.
+fn asked(peer: &mut Peer, len: u32) -> DataOut {
+    let command = ScsiCommand { lun: 0, ..peer.write(4, len) };
+    let answers = peer.send(command.encode(), &[], &[]);
+    assert_eq!(answers[0].0.opcode(), R2t::OPCODE);
+    let r2t = R2t::decode(&answers[0].0);
+    DataOut {
         last: true,
-        task_tag: 8,
-        transfer_tag: NO_TAG,
-        cmd_sn,
-        ..TextRequest::default()
-    };
-    for cmd_sn in [0, 1 << 20, u32::MAX] {
-        let logout = LogoutRequest { task_tag: NO_TAG, cmd_sn, ..LogoutRequest::default() };
-        let mut unknown = Header::new(0x1c);
-        unknown.set_word(24, cmd_sn);
-        for header in [command(cmd_sn).encode(), logout.encode(), unknown, text(cmd_sn).encode()] {
-            assert!(peer.send(header, &[], &[]).is_empty(), "{header:?}");
-        }
-        assert!(peer.send(text(cmd_sn).encode(), &[], b"SendTargets=\0").is_empty());
+        task_tag: 4,
+        transfer_tag: r2t.transfer_tag,
+        offset: r2t.offset,
+        ..DataOut::default()
     }
-    // Early, and once more: the first one counts, however often it is sent again.
-    let early = NopOut { task_tag: 9, transfer_tag: NO_TAG, cmd_sn: 2, ..NopOut::default() };
-    for _ in 0..100 {
-        assert!(peer.send(early.encode(), &[], &[5; 8192]).is_empty());
+}
+
+/// Lost data (sections 7.8 and 7.9): Protocol Service CRC error, when all that was asked for has come.
+const LOST: (u8, u8, u8) = (0x0b, 0x47, 0x05);
+
+#[test]
+fn data_with_a_wrong_number_is_lost_data_11_7_5() {
+    for data_sn in [1, 7, u32::MAX] {
+        let mut peer = Peer::new(solicited_only());
+        let data = DataOut { data_sn, ..asked(&mut peer, 512) };
+        assert_eq!(sense(&peer.send(data.encode(), &[], &[1; 512])), LOST);
+        peer.goes_on();
     }
-    assert!(peer.send(command(2).encode(), &[], &[]).is_empty());
-    let answers = peer.send(command(1).encode(), &[], &[]);
-    assert_eq!((answers.len(), answers[0].0.task_tag()), (1, 9));
-    peer.simulated.answer();
-    assert_eq!(peer.work()[0].0.task_tag(), 1);
-    peer.cmd_sn = 3;
+}
+
+#[test]
+fn a_number_that_is_left_out_or_comes_twice_within_a_sequence_is_lost_data_11_7_5() {
+    for second in [0, 2] {
+        let mut peer = Peer::new(solicited_only());
+        let first = DataOut { last: false, ..asked(&mut peer, 1024) };
+        assert!(peer.send(first.encode(), &[], &[1; 512]).is_empty());
+        let last = DataOut { last: true, data_sn: second, offset: 512, ..first };
+        assert_eq!(sense(&peer.send(last.encode(), &[], &[1; 512])), LOST);
+        peer.goes_on();
+    }
+}
+
+#[test]
+fn data_at_a_wrong_offset_is_lost_data_11_7_6() {
+    for offset in [4, 512, u32::MAX - 511] {
+        let mut peer = Peer::new(solicited_only());
+        let data = DataOut { offset, ..asked(&mut peer, 512) };
+        assert_eq!(sense(&peer.send(data.encode(), &[], &[1; 512])), LOST);
+        peer.goes_on();
+    }
+}
+
+#[test]
+fn data_for_another_lun_than_its_command_is_lost_data_11_7() {
+    let mut peer = Peer::new(solicited_only());
+    let data = DataOut { lun: 1 << 48, ..asked(&mut peer, 512) };
+    assert_eq!(sense(&peer.send(data.encode(), &[], &[1; 512])), LOST);
     peer.goes_on();
 }
 
 #[test]
-fn a_reject_brings_the_whole_header_back_with_its_ahs_11_17() {
-    let mut peer = Peer::new(Negotiated::default());
-    let command = peer.command(4);
-    let ahs = [0, 5, 9, 0, 1, 2, 3, 4];
-    let answers = peer.send(command.encode(), &ahs, &[]);
-    assert_eq!(Reject::decode(&answers[0].0).reason, Reject::INVALID_FIELD);
-    assert_eq!((answers[0].1.len(), &answers[0].1[HEADER..]), (HEADER + 8, &ahs[..]));
-    // Not more than the initiator takes (13.12).
-    let mut peer = Peer::new(Negotiated { max_send_segment: 512, ..Negotiated::default() });
-    let command = peer.command(4);
-    let answers = peer.send(command.encode(), &[9; 1020], &[]);
-    assert_eq!(answers[0].1.len(), 512);
-    peer.goes_on();
+fn more_or_less_data_than_was_asked_for_is_the_wrong_amount_11_4_7_2() {
+    for len in [508, 516, 1024] {
+        let mut peer = Peer::new(solicited_only());
+        let data = asked(&mut peer, 512);
+        assert_eq!(sense(&peer.send(data.encode(), &[], &vec![1; len])), (0x0b, 0x0c, 0x0d));
+        peer.goes_on();
+    }
 }
 
 #[test]
-fn a_text_exchange_that_is_not_under_way_cannot_go_on_11_10_4() {
+fn a_command_outside_the_window_is_ignored_silently_4_2_2_1() {
     let mut peer = Peer::new(Negotiated::default());
-    for transfer_tag in [0, 1, 0x1234] {
-        let text =
-            TextRequest { immediate: true, last: true, task_tag: 8, transfer_tag, ..TextRequest::default() };
-        assert_eq!(peer.rejected(text.encode(), &[], &[]), Reject::PROTOCOL);
+    // Taken before, just beyond MaxCmdSN, and half the numbers away.
+    for cmd_sn in [0, u32::MAX, 1 + 64, 1 + 4096, 1 + (1 << 31)] {
+        let command = ScsiCommand { last: true, attribute: 1, task_tag: 9, cmd_sn, ..ScsiCommand::default() };
+        assert!(peer.send(command.encode(), &[], &[]).is_empty(), "{cmd_sn}");
+        let ping = NopOut { task_tag: 9, transfer_tag: NO_TAG, cmd_sn, ..NopOut::default() };
+        assert!(peer.send(ping.encode(), &[], b"x").is_empty(), "{cmd_sn}");
     }
     peer.goes_on();
 }
 
 #[test]
-fn abort_task_with_another_commands_number_is_rejected_11_5_5() {
+fn duplicates_of_what_waits_for_its_turn_are_ignored_however_many_come_4_2_2_1() {
     let mut peer = Peer::new(Negotiated::default());
-    let command = peer.write(4, 512);
-    assert!(peer.send(command.encode(), &[], &[1; 512]).is_empty());
-    let abort = |ref_cmd_sn| TaskManagementRequest {
-        immediate: true,
-        function: 1,
-        task_tag: 9,
-        referenced_tag: 4,
-        cmd_sn: command.cmd_sn + 1,
-        ref_cmd_sn,
-        ..TaskManagementRequest::default()
-    };
-    let response = |answers: &[(Header, Vec<u8>)]| TaskManagementResponse::decode(&answers[0].0).response;
-    assert_eq!(response(&peer.send(abort(command.cmd_sn + 7).encode(), &[], &[])), 255);
-    assert!(peer.send(abort(command.cmd_sn).encode(), &[], &[]).is_empty(), "the write is waited for");
-    peer.simulated.answer();
-    assert_eq!(response(&peer.work()), 0);
+    // More of them than may wait, were they kept.
+    for _ in 0..400 {
+        let ping = NopOut { task_tag: 9, transfer_tag: NO_TAG, cmd_sn: 2, ..NopOut::default() };
+        assert!(peer.send(ping.encode(), &[], &[7; 4096]).is_empty());
+    }
+    let first = NopOut { task_tag: 8, transfer_tag: NO_TAG, cmd_sn: 1, ..NopOut::default() };
+    let answers = peer.send(first.encode(), &[], b"first");
+    let tags: Vec<u32> = answers.iter().map(|(header, _)| header.task_tag()).collect();
+    assert_eq!(tags, [8, 9], "in order, and each once");
+    peer.command(0);
+    peer.command(0);
+    peer.goes_on();
+}
+
+#[test]
+fn commands_that_overtake_others_are_carried_out_in_the_order_of_their_numbers_4_2_2_1() {
+    let mut peer = Peer::new(Negotiated::default());
+    let ping = |cmd_sn| NopOut { task_tag: cmd_sn, transfer_tag: NO_TAG, cmd_sn, ..NopOut::default() };
+    for cmd_sn in [4, 2, 3] {
+        assert!(peer.send(ping(cmd_sn).encode(), &[], b"x").is_empty());
+    }
+    let answers = peer.send(ping(1).encode(), &[], b"x");
+    let tags: Vec<u32> = answers.iter().map(|(header, _)| header.task_tag()).collect();
+    assert_eq!(tags, [1, 2, 3, 4]);
+    (0..4).for_each(|_| _ = peer.command(0));
     peer.goes_on();
 }

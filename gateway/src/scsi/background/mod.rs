@@ -2,7 +2,7 @@
 //!
 //! One *operation* at a time. The lane asks for its next requests ([`State::next`]), carries them out and brings the
 //! results back ([`State::finished`]), beside all commands. A command without IMMED waits for the end as one of its
-//! requests ([`Io::Background`]); the operation does not depend on it: SANITIZE and FORMAT UNIT outlive the command, its
+//! requests ([`Io::Background`]), one with IMMED for the note; the operation does not depend on it: SANITIZE and FORMAT UNIT outlive the command, its
 //! nexus, task management and resets (SBC-4, sanitize operations), a self-test ends with a reset.
 //!
 //! A restart of the gateway interrupts an operation. What was asked for is noted at the store before the medium is first
@@ -37,8 +37,17 @@ use crate::disk::Error;
 pub struct Background {
     /// To be carried out together.
     pub io: SmallVec<[Io; 1]>,
-    /// Bytes that the operation holds alone from its first request to its last.
+    /// Bytes that the operation holds alone from this request to its last.
     pub exclusive: Option<Range<u64>>,
+}
+
+/// How far an operation has to come for a command that waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Milestone {
+    /// Whoever opens the store next knows of it.
+    Noted,
+    /// It is over.
+    End,
 }
 
 /// The unit's operation, if one runs, and what the last one has left.
@@ -105,6 +114,16 @@ impl State {
         self.running.as_ref().is_some_and(|operation| operation.stage == Stage::Note)
     }
 
+    /// Whether what a command waits for has come.
+    pub(super) fn reached(&self, milestone: Milestone) -> bool {
+        match (&self.running, milestone) {
+            (None, _) => true,
+            (Some(_), Milestone::End) => false,
+            // One that fails from the start may never have been noted: it is answered by how that ends.
+            (Some(operation), Milestone::Noted) => !matches!(operation.stage, Stage::Note | Stage::Fail),
+        }
+    }
+
     /// Whether such a self-test runs.
     fn runs_test(&self, which: impl Fn(diagnostic::SelfTest) -> bool) -> bool {
         let kind = self.running.as_ref().map(|operation| &operation.plan.kind);
@@ -143,7 +162,9 @@ impl State {
     pub(super) fn next(&mut self, size: u64, block: u64, thin: bool) -> Option<Background> {
         let operation = self.running.as_ref().filter(|_| !self.outstanding)?;
         self.outstanding = true;
-        let exclusive = operation.plan.kind.is_noted().then_some(0..u64::MAX);
+        // The note touches nothing, and who has IMMED waits for it: not for writes in flight.
+        let touches = operation.plan.kind.is_noted() && operation.stage == Stage::Work;
+        let exclusive = touches.then_some(0..u64::MAX);
         Some(Background { io: operation.requests(size, block, thin), exclusive })
     }
 
@@ -303,16 +324,21 @@ impl Operation {
     }
 }
 
-/// Begins an operation for a command: GOOD at once with IMMED, else at its end.
+/// Begins an operation for a command, which is answered at its end; with IMMED at once, or when whoever opens the store next
+/// would know of it: what is answered GOOD outlives a crash.
 fn begin(device: &mut Device, plan: Plan, immediate: bool, transfer: usize) -> Answer {
+    let noted = plan.kind.is_noted();
     device.background.start(plan);
-    if immediate {
-        return good(transfer);
-    }
-    Ok(Step::Io { io: smallvec![Io::Background], exclusive: None, then: Then::Background { transfer } })
+    let milestone = match (immediate, noted) {
+        (true, false) => return good(transfer),
+        (true, true) => Milestone::Noted,
+        (false, _) => Milestone::End,
+    };
+    let then = Then::Background { transfer };
+    Ok(Step::Io { io: smallvec![Io::Background(milestone)], exclusive: None, then })
 }
 
-/// The operation that the command has waited for is over.
+/// The operation has come as far as the command has waited for, or it is over.
 pub(super) fn resume(device: &Device, transfer: usize) -> Answer {
     match device.background.outcome {
         Some(sense) => Err(sense),

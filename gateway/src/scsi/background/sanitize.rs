@@ -26,10 +26,8 @@ pub(in crate::scsi) fn overwrite(device: &mut Device, request: &Request<'_>) -> 
     if claimed <= HEADER || claimed > HEADER + block {
         return Err(sense::INVALID_FIELD_IN_CDB.at_cdb_byte(7));
     }
-    let list = request.parameter_list(claimed, HEADER + block);
-    let Some((&[flags, _, high, low], pattern)) =
-        list.split_first_chunk::<HEADER>().filter(|_| list.len() == claimed)
-    else {
+    let list = request.whole_parameter_list(claimed, HEADER + block)?;
+    let Some((&[flags, _, high, low], pattern)) = list.split_first_chunk::<HEADER>() else {
         return Err(sense::PARAMETER_LIST_LENGTH_ERROR);
     };
     let (invert, count) = (flags & 0x80 != 0, flags & 0x1F);

@@ -47,8 +47,8 @@ fn block_device_rod_limits(device: &Device) -> Vec<u8> {
 /// ROD Token Features: how long tokens live, and how much a ROD of a block device may hold.
 fn rod_token_features() -> Vec<u8> {
     let mut data = vec![0; 44];
-    // REMOTE TOKENS is zero: none of another copy manager.
-    // MINIMUM TOKEN LIFETIME is zero: a write ends it at any time. It is used or expires within the others.
+    // REMOTE TOKENS is zero: none of another copy manager, so none of another gateway.
+    // MINIMUM TOKEN LIFETIME is zero: nothing is promised; a write ends it at any time, and so does a change of owner.
     data[16..20].copy_from_slice(&u32::MAX.to_be_bytes());
     data[20..24].copy_from_slice(&rod::LONGEST_TIMEOUT.to_be_bytes());
     let mut block = vec![0; 48];

@@ -2,8 +2,13 @@
 //!
 //! A ROD here is of the type *point in time copy – change vulnerable*: it names ranges of a unit and holds until one of
 //! them is written. Nothing is copied when it is made. The unit knows its own RODs and revokes those that a write touches
-//! before that write is started; whoever copies from a ROD looks after each read whether it was still good. So either
-//! every byte is of the moment the token was made, or the copy fails.
+//! before that write is started; whoever copies from a ROD looks after each read whether it was still good. So as far as
+//! the image is written through this gateway, either every byte is of the moment the token was made, or the copy fails.
+//!
+//! *Who else writes is not seen*: another gateway, or a program that writes the image by itself. A change of access states
+//! (the unit has another owner), a new size and the end of the unit revoke every token. Gateways that write one image at
+//! the same time have to do more, see `docs/ARCHITECTURE.md`, Tokens. Tokens are of one process: another gateway answers
+//! TOKEN UNKNOWN, which the host takes for a reason to copy by itself.
 //!
 //! A token is 512 bytes, mostly random; it is looked up whole, so that knowing one's name is not enough to use it.
 

@@ -45,13 +45,22 @@ pub(in crate::scsi) fn extended_copy(device: &mut Device, request: &Request<'_>)
     }
 }
 
-/// Begins to copy; from `rod`, if the data is that of a token.
+/// What is copied from, if the data is that of a token.
+#[derive(Debug)]
+pub(super) struct Token {
+    /// It must not be revoked before the data has been read.
+    pub(super) rod: Arc<Rod>,
+    /// DEL_TKN: nobody needs it after a copy that has succeeded. One that fails can be tried again.
+    pub(super) delete: bool,
+}
+
+/// Begins to copy; from `token`, if the data is that of one.
 pub(super) fn start(
     device: &Device,
     nexus: Nexus,
     moves: Vec<Move>,
     record: Running,
-    rod: Option<Arc<Rod>>,
+    token: Option<Token>,
     transfer: usize,
 ) -> Answer {
     let total = moves.iter().fold(0_u64, |total, next| total.saturating_add(next.len));
@@ -66,7 +75,7 @@ pub(super) fn start(
         spare: Vec::new(),
         loan,
         record,
-        rod,
+        token,
         unflushed: false,
         transfer,
     };
@@ -88,8 +97,7 @@ pub(in crate::scsi) struct Copying {
     spare: Vec<Vec<u8>>,
     loan: Loan,
     record: Running,
-    /// What the data is a part of; it must not be revoked before the data has been read.
-    rod: Option<Arc<Rod>>,
+    token: Option<Token>,
     /// A flush is owed before the answer.
     unflushed: bool,
     /// Bytes of data-out that the CDB calls for.
@@ -151,7 +159,7 @@ impl Copying {
         if self.record.0.aborted() {
             failed = failed.or(Some(sense::COPY_ABORTED));
         }
-        if self.rod.as_ref().is_some_and(|rod| rod.revoked()) && !pieces.is_empty() {
+        if self.token.as_ref().is_some_and(|token| token.rod.revoked()) && !pieces.is_empty() {
             failed = failed.or(Some(sense::TOKEN_REVOKED));
         }
         failed.map_or(Ok(pieces), Err)
@@ -204,6 +212,9 @@ impl Copying {
             return Ok(Step::Io { io, exclusive: None, then: Then::Copy(self) });
         }
         self.record.0.change(|progress| progress.status = Status::Good);
+        if let Some(Token { rod, delete: true }) = &self.token {
+            device.units.rods().delete(rod);
+        }
         good(self.transfer)
     }
 

@@ -9,7 +9,7 @@ use super::limits;
 use super::plan::{self, End, Move};
 use super::record::{Kind, Progress, Record, Refused, Running, Status};
 use super::rod::{self, Rod, TOKEN};
-use super::run;
+use super::run::{self, Token};
 use crate::scsi::cdb::{Extent, Request, Span, field};
 use crate::scsi::device::{Answer, Device, Then, busy, check, good, parameter_data};
 use crate::scsi::fault::Access;
@@ -77,7 +77,7 @@ fn open(device: &mut Device, request: &Request<'_>, kind: Kind) -> Result<Runnin
 /// POPULATE TOKEN's part before the ranges.
 const POPULATE: usize = 16;
 
-/// POPULATE TOKEN. IMMED is met by being quick.
+/// POPULATE TOKEN. One block is read; IMMED changes nothing, see [`write_using_token`].
 pub(in crate::scsi) fn populate_token(device: &mut Device, request: &Request<'_>) -> Answer {
     let claimed = request.cdb.u32(10) as usize;
     if claimed == 0 {
@@ -154,7 +154,8 @@ impl Populating {
 /// WRITE USING TOKEN's part before the ranges.
 const WRITE: usize = 536;
 
-/// WRITE USING TOKEN.
+/// WRITE USING TOKEN. SBC-3 lets the status go before the copy with IMMED; here it comes after it in any case: a copy is a
+/// command in flight, which task management and reservations find. RECEIVE ROD TOKEN INFORMATION shows its progress.
 pub(in crate::scsi) fn write_using_token(device: &mut Device, request: &Request<'_>) -> Answer {
     let claimed = request.cdb.u32(10) as usize;
     if claimed == 0 {
@@ -190,10 +191,8 @@ pub(in crate::scsi) fn write_using_token(device: &mut Device, request: &Request<
     // The ROD may have less than the ranges hold.
     record.0.change(|progress| progress.residual = moved < list.blocks(device));
     let delete = list.fixed[2] & 0x02 != 0;
-    if let Some(rod) = rod.as_deref().filter(|_| delete) {
-        device.units.rods().delete(rod);
-    }
-    run::start(device, request.nexus, moves, record, rod, claimed)
+    let token = rod.map(|rod| Token { rod, delete });
+    run::start(device, request.nexus, moves, record, token, claimed)
 }
 
 fn zeroes(device: &Device, ranges: &[Extent]) -> Vec<Move> {

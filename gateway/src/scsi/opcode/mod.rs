@@ -186,6 +186,11 @@ impl Opcode {
         }
     }
 
+    /// Whether it makes, ends or reports reservations: RESERVE, RELEASE, PERSISTENT RESERVE IN and OUT.
+    pub(super) fn is_reservation(&self) -> bool {
+        matches!(self.code, 0x16 | 0x17 | 0x56 | 0x57 | 0x5E | 0x5F)
+    }
+
     /// The low bits of byte 1 are a service action.
     const fn action(self) -> Self {
         let action = self.usage[1] & SERVICE_ACTION;

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A registration belongs to an initiator port (iSCSI name and ISID) at a target port: it outlives the session, and a
-//! session of the same port takes it up again. The registry is kept outside of the gateway's memory (a *store*, which the
+//! session of the same ports takes it up again. ALL_TG_PT makes one at each target port. The registry is kept outside of the gateway's memory (a *store*, which the
 //! lane writes): a change is true when it has been stored, and answered only then.
 
 mod conflict;
@@ -27,6 +27,7 @@ use std::collections::BTreeMap;
 
 use ring::Nexus;
 
+use super::device::Device;
 use super::gate::Gate;
 
 pub(super) use legacy::{release, reserve};
@@ -53,8 +54,8 @@ pub(super) struct State {
 impl State {
     /// What was stored before the unit was there, as a power on leaves it (SPC-4, Preserving persistent reservations and
     /// registrations).
-    pub(super) fn after_power_on(stored: u64, bytes: &[u8]) -> Result<Self, Unreadable> {
-        let registry = saved::decode(bytes)?.after_power_on();
+    pub(super) fn after_power_on(device: &Device, stored: u64, bytes: &[u8]) -> Result<Self, Unreadable> {
+        let registry = saved::decode(bytes, &service::target_ports(device))?.after_power_on();
         Ok(Self { registry, stored, ..Self::default() })
     }
 

@@ -41,9 +41,10 @@ pub(super) struct Order {
 pub(super) enum Action {
     Register {
         ignore_existing: bool,
-        all_target_ports: bool,
-        /// SPEC_I_PT: to be registered beside the sender.
-        others: Vec<InitiatorPort>,
+        /// The sender's, and with ALL_TG_PT every other.
+        target_ports: Vec<u16>,
+        /// SPEC_I_PT: to be registered beside the sender; possibly nobody.
+        others: Option<Vec<InitiatorPort>>,
     },
     Reserve,
     Release,
@@ -63,8 +64,11 @@ pub(super) trait Neighbours {
     /// The one initiator port that an iSCSI name now stands for; `None` when it has none, or several.
     fn port_of(&self, name: &str) -> Option<InitiatorPort>;
 
-    /// Whether the unit is reached through this target port.
-    fn has_target_port(&self, target_port: u16) -> bool;
+    /// The target port that the command has come through.
+    fn own_target_port(&self) -> u16;
+
+    /// Every target port through which the unit is reached.
+    fn target_ports(&self) -> Vec<u16>;
 }
 
 impl Order {
@@ -81,13 +85,7 @@ impl Order {
 pub(super) fn parse(request: &Request<'_>, neighbours: &dyn Neighbours) -> Result<Order, Sense> {
     let cdb = request.cdb;
     let claimed = cdb.u32(5) as usize;
-    if claimed > LONGEST_LIST {
-        return Err(sense::PARAMETER_LIST_LENGTH_ERROR);
-    }
-    let list = request.parameter_list(claimed, LONGEST_LIST);
-    if list.len() != claimed {
-        return Err(sense::PARAMETER_LIST_LENGTH_ERROR);
-    }
+    let list = request.whole_parameter_list(claimed, LONGEST_LIST)?;
     read(cdb.byte(1) & 0x1F, cdb.byte(2), &list, neighbours)
 }
 
@@ -109,13 +107,17 @@ pub(super) fn read(
     };
     let registers = matches!(service_action, action::REGISTER | action::REGISTER_AND_IGNORE_EXISTING_KEY);
     let flags = tail[4];
+    let target_ports = || match flags & ALL_TG_PT {
+        0 => vec![neighbours.own_target_port()],
+        _ => neighbours.target_ports(),
+    };
     // SPC-4: SPEC_I_PT goes with REGISTER alone; without it the list has 24 bytes, except for REGISTER AND MOVE.
     let specifies = flags & SPEC_I_PT != 0;
     let action = match service_action {
         action::REGISTER if specifies => Action::Register {
             ignore_existing: false,
-            all_target_ports: flags & ALL_TG_PT != 0,
-            others: others(rest, neighbours)?,
+            target_ports: target_ports(),
+            others: Some(others(rest, neighbours)?),
         },
         action::REGISTER | action::REGISTER_AND_IGNORE_EXISTING_KEY if specifies => {
             return Err(sense::INVALID_FIELD_IN_PARAMETER_LIST.at_list_byte(20));
@@ -125,8 +127,8 @@ pub(super) fn read(
         }
         action::REGISTER | action::REGISTER_AND_IGNORE_EXISTING_KEY => Action::Register {
             ignore_existing: service_action != action::REGISTER,
-            all_target_ports: flags & ALL_TG_PT != 0,
-            others: Vec::new(),
+            target_ports: target_ports(),
+            others: None,
         },
         action::RESERVE => Action::Reserve,
         action::RELEASE => Action::Release,
@@ -175,7 +177,7 @@ fn move_to(
         return Err(sense::PARAMETER_LIST_LENGTH_ERROR);
     }
     let target = u16::from_be_bytes(target_port);
-    if !neighbours.has_target_port(target) {
+    if !neighbours.target_ports().contains(&target) {
         return Err(sense::INVALID_FIELD_IN_PARAMETER_LIST.at_list_byte(18));
     }
     let invalid = sense::INVALID_FIELD_IN_PARAMETER_LIST.at_list_byte(list_byte(LIST));

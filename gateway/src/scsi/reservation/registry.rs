@@ -36,24 +36,15 @@ impl Port {
     }
 }
 
-/// One registration.
+/// One registration: of one I_T nexus. One that was made with ALL_TG_PT is many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Registrant {
-    /// Whose; through which target port it was made.
+    /// Whose.
     pub(crate) port: Port,
-    /// Made with ALL_TG_PT: it counts at every target port.
-    pub(crate) all_target_ports: bool,
     /// Reservation key; never zero.
     pub(crate) key: u64,
     /// Holds the reservation. With an all registrants type nobody is marked: they all hold it.
     pub(crate) holds: bool,
-}
-
-impl Registrant {
-    /// Whether the registration is this nexus'.
-    pub(crate) fn is(&self, port: &Port) -> bool {
-        self.port.initiator == port.initiator && (self.all_target_ports || self.port.target == port.target)
-    }
 }
 
 /// Reservation types (SPC-4, Persistent reservation type codes).
@@ -162,7 +153,7 @@ impl Registry {
     }
 
     pub(super) fn find(&self, port: &Port) -> Option<&Registrant> {
-        self.registrants.iter().find(|registrant| registrant.is(port))
+        self.registrants.iter().find(|registrant| registrant.port == *port)
     }
 
     /// Whether this registration holds the reservation.
@@ -183,8 +174,8 @@ impl Registry {
         // All but registering is for those who are registered, and know their key.
         let own = || self.find(sender).filter(|own| own.key == order.key).ok_or(Refused::Conflict);
         match &order.action {
-            Action::Register { ignore_existing, all_target_ports, others } => {
-                self.register(sender, order, *ignore_existing, *all_target_ports, others)
+            Action::Register { ignore_existing, target_ports, others } => {
+                self.register(sender, order, *ignore_existing, target_ports, others.as_deref())
             }
             Action::Reserve => self.reserve(own()?, order),
             Action::Release => self.release(own()?, order),
@@ -194,50 +185,46 @@ impl Registry {
         }
     }
 
+    /// SPC-4, Registering, Unregistering. ALL_TG_PT is as if the same had come through each target port: nothing happens if
+    /// one of them has the initiator port registered under another key than the sender knows. One that does not have it
+    /// registered at all is no obstacle; it may be newer than the registration.
     fn register(
         &self,
         sender: &Port,
         order: &Order,
         ignore_existing: bool,
-        all_target_ports: bool,
-        others: &[InitiatorPort],
+        target_ports: &[u16],
+        others: Option<&[InitiatorPort]>,
     ) -> Result<Option<Change>, Refused> {
-        let own = self.registrants.iter().position(|registrant| registrant.is(sender));
-        let expected = own.and_then(|own| self.registrants.get(own)).map_or(0, |own| own.key);
-        if !ignore_existing && order.key != expected {
+        let own = self.find(sender);
+        let at = |initiator: &InitiatorPort, target: u16| Port { initiator: initiator.clone(), target };
+        let ports: Vec<Port> = target_ports.iter().map(|target| at(&sender.initiator, *target)).collect();
+        let another = |port: &Port| self.find(port).is_some_and(|there| there.key != order.key);
+        if !ignore_existing && (order.key != own.map_or(0, |own| own.key) || ports.iter().any(another)) {
             return Err(Refused::Conflict);
         }
-        if own.is_some() && !others.is_empty() {
+        // SPC-4, Register behaviors for a REGISTER service action: SPEC_I_PT is for a nexus that is not registered, even
+        // if it names nobody.
+        if own.is_some() && others.is_some() {
             return Err(sense::INVALID_FIELD_IN_CDB.into());
         }
         let mut change = self.change();
         let registry = &mut change.registry;
-        match (own, order.service_key) {
-            (None, 0) => return Ok(None),
-            (Some(own), 0) => {
-                let gone = registry.registrants.remove(own);
-                change.told = registry.let_go(&gone);
+        if order.service_key == 0 {
+            registry.registrants.retain(|registrant| !ports.contains(&registrant.port));
+            if registry.registrants.len() == self.registrants.len() {
+                return Ok(None);
             }
-            (Some(own), key) => {
-                if let Some(own) = registry.registrants.get_mut(own) {
-                    own.key = key;
-                    own.all_target_ports |= all_target_ports;
-                }
-                if all_target_ports {
-                    registry.absorb(sender);
-                }
+            change.told = registry.let_go();
+        } else {
+            for port in ports {
+                registry.set_key(port, order.service_key)?;
             }
-            (None, key) => {
-                let mut ports = vec![sender.clone()];
-                for other in others {
-                    let port = Port { initiator: other.clone(), target: sender.target };
-                    if self.find(&port).is_none() && !ports.contains(&port) {
-                        ports.push(port);
-                    }
-                }
-                for port in ports {
-                    let registrant = Registrant { port, all_target_ports, key, holds: false };
-                    registry.add(registrant)?;
+            let others = others.unwrap_or_default();
+            for other in others.iter().flat_map(|other| target_ports.iter().map(|target| at(other, *target)))
+            {
+                if self.find(&other).is_none() {
+                    registry.set_key(other, order.service_key)?;
                 }
             }
         }
@@ -337,7 +324,7 @@ impl Registry {
         if order.service_key == 0 {
             return Err(sense::INVALID_FIELD_IN_PARAMETER_LIST.at_list_byte(8).into());
         }
-        if own.is(to) {
+        if own.port == *to {
             return Err(sense::INVALID_FIELD_IN_PARAMETER_LIST.at_list_byte(24).into());
         }
         let mut change = self.change();
@@ -346,15 +333,7 @@ impl Registry {
         if unregister {
             registry.registrants.retain(|registrant| registrant.port != own.port);
         }
-        match registry.registrants.iter_mut().find(|registrant| registrant.is(to)) {
-            Some(there) => there.key = order.service_key,
-            None => registry.add(Registrant {
-                port: to.clone(),
-                all_target_ports: false,
-                key: order.service_key,
-                holds: false,
-            })?,
-        }
+        registry.set_key(to.clone(), order.service_key)?;
         registry.reserve_for(to, kind);
         registry.aptpl = order.aptpl;
         registry.counted();
@@ -369,35 +348,17 @@ impl Registry {
         self.generation = self.generation.wrapping_add(1);
     }
 
-    fn add(&mut self, registrant: Registrant) -> Result<(), Refused> {
+    /// Registers a nexus, or gives it another key.
+    fn set_key(&mut self, port: Port, key: u64) -> Result<(), Refused> {
+        if let Some(there) = self.registrants.iter_mut().find(|registrant| registrant.port == port) {
+            there.key = key;
+            return Ok(());
+        }
         if self.registrants.len() >= MOST_REGISTRANTS {
             return Err(sense::INSUFFICIENT_REGISTRATION_RESOURCES.into());
         }
-        let (port, all) = (registrant.port.clone(), registrant.all_target_ports);
-        self.registrants.push(registrant);
-        if all {
-            self.absorb(&port);
-        }
+        self.registrants.push(Registrant { port, key, holds: false });
         Ok(())
-    }
-
-    /// One registration at every target port takes the place of those that the initiator port has at single ones.
-    fn absorb(&mut self, port: &Port) {
-        let held = |registrant: &Registrant| registrant.port.initiator == port.initiator && registrant.holds;
-        let held = self.registrants.iter().any(held);
-        let Some(own) = self
-            .registrants
-            .iter()
-            .find(|registrant| registrant.all_target_ports && registrant.port.initiator == port.initiator)
-        else {
-            return;
-        };
-        let own = own.port.clone();
-        self.registrants
-            .retain(|registrant| registrant.port.initiator != port.initiator || registrant.port == own);
-        if let Some(own) = self.registrants.iter_mut().find(|registrant| registrant.port == own) {
-            own.holds = held;
-        }
     }
 
     fn unreserve(&mut self) {
@@ -410,7 +371,7 @@ impl Registry {
     fn reserve_for(&mut self, port: &Port, kind: Kind) {
         self.reservation = Some(kind);
         for registrant in &mut self.registrants {
-            registrant.holds = !kind.held_by_all() && registrant.is(port);
+            registrant.holds = !kind.held_by_all() && registrant.port == *port;
         }
     }
 
@@ -420,20 +381,16 @@ impl Registry {
         others.map(|other| (other.clone(), condition)).collect()
     }
 
-    /// The reservation goes with the registration that holds it, or with the last of those that all hold it (SPC-4,
-    /// Unregistering).
-    fn let_go(&mut self, gone: &Registrant) -> Vec<(Registrant, Sense)> {
+    /// Registrations have gone: the reservation goes with the one that held it, or with the last of those that all hold it
+    /// (SPC-4, Unregistering). Who is left is told with registrants only types.
+    fn let_go(&mut self) -> Vec<(Registrant, Sense)> {
         let Some(kind) = self.reservation else { return Vec::new() };
-        if kind.held_by_all() {
-            if self.registrants.is_empty() {
-                self.reservation = None;
-            }
-            return Vec::new();
-        }
-        if !gone.holds {
+        let mut left = self.registrants.iter();
+        if left.any(|registrant| kind.held_by_all() || registrant.holds) {
             return Vec::new();
         }
         self.reservation = None;
-        if kind.open_to_registrants() { self.others(gone, sense::RESERVATIONS_RELEASED) } else { Vec::new() }
+        let told = if kind.open_to_registrants() { self.registrants.clone() } else { Vec::new() };
+        told.into_iter().map(|left| (left, sense::RESERVATIONS_RELEASED)).collect()
     }
 }

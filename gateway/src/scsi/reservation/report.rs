@@ -70,14 +70,13 @@ pub(super) fn full_status(registry: &Registry) -> Vec<u8> {
         let id = transport_id::encode(&registrant.port.initiator);
         let holds = registry.holds(registrant);
         let kind = registry.reservation.filter(|_| holds).map_or(0, |kind| kind.code());
-        // SPC-4: with ALL_TG_PT the RELATIVE TARGET PORT IDENTIFIER says nothing.
-        let target_port = if registrant.all_target_ports { 0 } else { registrant.port.target };
         descriptors.extend_from_slice(&registrant.key.to_be_bytes());
         descriptors.extend_from_slice(&[0; 4]);
-        descriptors.push(u8::from(registrant.all_target_ports) << 1 | u8::from(holds));
+        // ALL_TG_PT is zero: there is a descriptor for every nexus, which SPC-4 leaves to us.
+        descriptors.push(u8::from(holds));
         descriptors.push(kind);
         descriptors.extend_from_slice(&[0; 4]);
-        descriptors.extend_from_slice(&target_port.to_be_bytes());
+        descriptors.extend_from_slice(&registrant.port.target.to_be_bytes());
         descriptors.extend_from_slice(&(id.len() as u32).to_be_bytes());
         descriptors.extend_from_slice(&id);
     }

@@ -1,6 +1,7 @@
 //! PERSISTENT RESERVE OUT from its order to its answer. Commands that change reservations take turns: each holds a range
 //! alone that lies behind every byte a disk can have.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -13,7 +14,6 @@ use super::registry::{Change, InitiatorPort, Port, Refused, Registrant};
 use super::saved::{self, Unreadable};
 use crate::scsi::cdb::Request;
 use crate::scsi::device::{Answer, Device, Then, busy, conflict, good};
-use crate::scsi::gate::Gate;
 use crate::scsi::opcode::Flow;
 use crate::scsi::sense;
 use crate::scsi::step::{EndCommands, Ending, Io, SaveReservations, Step, Stored};
@@ -55,7 +55,7 @@ pub(in crate::scsi) fn persistent_reserve_out(device: &mut Device, request: &Req
     let Some(port) = device.gate.port(request.nexus) else {
         return Err(sense::INVALID_COMMAND_OPERATION_CODE);
     };
-    let order = order::parse(request, &Known { gate: &device.gate, own: &port })?;
+    let order = order::parse(request, &Known { device, own: &port })?;
     let transfer = request.cdb.u32(5) as usize;
     alone(device, request.nexus, |nexus| Pending::Order(Asked { order, nexus, port, attempts: 0, transfer }))
 }
@@ -136,7 +136,7 @@ fn commit(device: &mut Device, asked: &Asked, change: Change, number: u64) -> An
 }
 
 fn of<'a>(registrant: &'a Registrant, live: &'a [(Nexus, Port)]) -> impl Iterator<Item = Nexus> + 'a {
-    live.iter().filter(|(_, port)| registrant.is(port)).map(|(nexus, _)| *nexus)
+    live.iter().filter(|(_, port)| registrant.port == *port).map(|(nexus, _)| *nexus)
 }
 
 /// Ends the commands of `aborted`, waits for every write of a nexus that may not write any more, then GOOD.
@@ -166,7 +166,7 @@ pub(in crate::scsi) fn adopt(device: &mut Device, number: u64, state: &[u8]) -> 
     if number <= device.reservations.stored {
         return Ok(());
     }
-    let next = saved::decode(state)?;
+    let next = saved::decode(state, &target_ports(device))?;
     let before = std::mem::take(&mut device.reservations.registry);
     let cleared = next.registrants.is_empty();
     let released =
@@ -186,22 +186,32 @@ pub(in crate::scsi) fn adopt(device: &mut Device, number: u64, state: &[u8]) -> 
     Ok(())
 }
 
+/// Every target port through which the unit is reached: those of its target port groups.
+pub(super) fn target_ports(device: &Device) -> BTreeSet<u16> {
+    device.ports.groups.groups.iter().flat_map(|group| group.ports.iter().copied()).collect()
+}
+
 /// Initiator and target ports that the unit knows of.
 struct Known<'a> {
-    gate: &'a Gate,
+    device: &'a Device,
     own: &'a Port,
 }
 
 impl Neighbours for Known<'_> {
     fn port_of(&self, name: &str) -> Option<InitiatorPort> {
-        let live = self.gate.live_ports();
+        let live = self.device.gate.live_ports();
         let mut ports = live.into_iter().map(|(_, port)| port.initiator).filter(|port| port.name == name);
         let first = ports.next()?;
         ports.all(|other| other == first).then_some(first)
     }
 
-    fn has_target_port(&self, target_port: u16) -> bool {
-        self.own.target == target_port
-            || self.gate.live_ports().iter().any(|(_, port)| port.target == target_port)
+    fn own_target_port(&self) -> u16 {
+        self.own.target
+    }
+
+    fn target_ports(&self) -> Vec<u16> {
+        let mut ports = target_ports(self.device);
+        ports.insert(self.own.target);
+        ports.into_iter().collect()
     }
 }

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 use super::bench::{code, entry, none, out, room_of};
 use super::{Bench, Sense, cdb10, sense};
 use crate::disk::Error;
+use crate::scsi::Continuation;
 use crate::scsi::Unit;
 use crate::scsi::alua::{Cause, Done, Group, Groups, Refusal, Source, State, States, Wish};
 use crate::scsi::opcode;
-use crate::scsi::step::status;
+use crate::scsi::step::{Io, Step, status};
 
 /// What the lane does: hands the wishes to the unit's source.
 pub(super) fn set_groups(unit: &Unit, wishes: &[Wish]) -> Result<(), Error> {
@@ -106,7 +107,8 @@ fn a_gateway_on_its_own_is_one_group_that_is_always_optimized() {
     // SPC-4, REPORT TARGET PORT GROUPS; standard INQUIRY data, TPGS.
     let mut bench = Bench::new();
     assert_eq!(bench.reads(&REPORT, 256), [0, 0, 0, 12, 0, 0x01, 0, 3, 0, 0, 0, 1, 0, 0, 0, 3]);
-    assert_eq!(bench.reads(&[0x12, 0, 0, 0, 96, 0], 96)[5] & 0x30, 0x10);
+    let data = bench.reads(&[0x12, 0, 0, 0, 96, 0], 96);
+    assert_eq!((data[5] & 0x30, data[6] & 0x10), (0x10, 0), "TPGS; MULTIP");
     bench.fails_with(&set(8), &[0, 0, 0, 0, 0, 0, 0, 3], sense::INVALID_COMMAND_OPERATION_CODE);
 }
 
@@ -129,10 +131,11 @@ fn report_target_port_groups_lists_every_group_in_both_formats() {
 }
 
 #[test]
-fn the_identification_page_and_tpgs_follow_the_groups() {
-    // SPC-4, target port group designator; standard INQUIRY data, TPGS.
+fn the_identification_page_tpgs_and_multip_follow_the_groups() {
+    // SPC-4, target port group designator; standard INQUIRY data, TPGS, MULTIP: more than one target port.
     let mut bench = bench(&Cluster::new(true));
-    assert_eq!(bench.reads(&[0x12, 0, 0, 0, 96, 0], 96)[5] & 0x30, 0x30);
+    let data = bench.reads(&[0x12, 0, 0, 0, 96, 0], 96);
+    assert_eq!((data[5] & 0x30, data[6] & 0x10), (0x30, 0x10));
     let page = bench.reads(&[0x12, 1, 0x83, 4, 0, 0], 1024);
     let group = [0x51, 0x95, 0, 4, 0, 0, 0, 7];
     assert!(page.windows(8).any(|window| window == group), "{page:02x?}");
@@ -298,4 +301,53 @@ fn the_rows_of_the_table_agree_with_the_clauses() {
     // SPC-4: the echo buffer modes alone.
     assert_eq!(opcode::Paths::EchoBuffer.of(&[0x3C, 0x0A]), opcode::Paths::Any);
     assert_eq!(opcode::Paths::EchoBuffer.of(&[0x3C, 0x02]), opcode::Paths::Active);
+}
+
+/// SET TARGET PORT GROUPS, begun and not yet carried out.
+fn begin(bench: &mut Bench, by: ring::Nexus, list: &[u8]) -> (Vec<Io>, Continuation) {
+    match bench.unit.execute(&set(list.len() as u8), by, &out(list)) {
+        Step::Io { io, then, .. } => (io.into_iter().collect(), then),
+        Step::Done(reply) => panic!("{reply:?}"),
+    }
+}
+
+fn end(bench: &mut Bench, list: &[u8], (io, then): (Vec<Io>, Continuation)) {
+    let mut buffer = out(list);
+    let mut results: Vec<_> = io.into_iter().map(|io| bench.carry_out(io, &mut buffer)).collect();
+    let Step::Done(reply) = bench.unit.resume(then, &mut results, &buffer) else { panic!("no end") };
+    assert_eq!(reply.status, status::GOOD);
+}
+
+#[test]
+fn who_sets_states_at_the_same_time_hears_of_the_others_change_and_not_of_its_own() {
+    // SPC-4, explicit asymmetric logical units access management: every I_T nexus but the one that the command came by.
+    let cluster = Cluster::new(true);
+    let mut bench = bench(&cluster);
+    let (first, second) = (bench.session.nexus(), bench.second());
+    let (one, other) = ([0, 0, 0, 0, 1, 0, 0, 7], [0, 0, 0, 0, 0, 0, 0, 8]);
+    let hears = |bench: &mut Bench, by: ring::Nexus| {
+        let ended = bench.run_as(by, &[0; 6], &mut none());
+        (ended.status != status::GOOD).then(|| code(&ended.sense))
+    };
+    let told = Some(sense::ASYMMETRIC_ACCESS_STATE_CHANGED.code());
+    let (ones, others) = (begin(&mut bench, first, &one), begin(&mut bench, second.nexus(), &other));
+    end(&mut bench, &one, ones);
+    assert_eq!((hears(&mut bench, first), hears(&mut bench, second.nexus())), (None, told));
+    end(&mut bench, &other, others);
+    assert_eq!((hears(&mut bench, first), hears(&mut bench, second.nexus())), (told, None));
+    // Both changes in one picture: each hears of the other's.
+    let (one, other) = ([0, 0, 0, 0, 0, 0, 0, 7], [0, 0, 0, 0, 1, 0, 0, 8]);
+    let (ones, others) = (begin(&mut bench, first, &one), begin(&mut bench, second.nexus(), &other));
+    cluster.change(|groups| {
+        (groups.groups[0].state, groups.groups[1].state) =
+            (State::ActiveOptimized, State::ActiveNonOptimized);
+    });
+    bench.unit.access_changed();
+    assert_eq!((hears(&mut bench, first), hears(&mut bench, second.nexus())), (told, told));
+    end(&mut bench, &one, ones);
+    // An aborted one leaves nothing behind.
+    bench.unit.command_aborted(&others.1);
+    cluster.change(|groups| groups.groups[1].state = State::Standby);
+    bench.unit.access_changed();
+    assert_eq!((hears(&mut bench, first), hears(&mut bench, second.nexus())), (told, told));
 }

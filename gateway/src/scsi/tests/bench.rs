@@ -13,7 +13,7 @@ use crate::disk::{
 };
 use crate::nexus::{Entry, Handle, Ports, Table, View};
 use crate::scsi::step::{Away, Data, DataIn, Direction, Finished, Io, Memory, Step, Stored, status};
-use crate::scsi::{Background, Identity, Settings, Unit, limits};
+use crate::scsi::{Background, Identity, Milestone, Settings, Unit, limits};
 use crate::units::{self, Visit};
 
 pub(super) use super::cdbs::{cdb6, cdb10, cdb12, cdb16};
@@ -140,6 +140,7 @@ impl Bench {
     ) -> Self {
         let block = geometry.block_size as usize;
         let unit = Unit::new(Identity::from_serial(serial), geometry, size, Arc::clone(&nexuses), settings)
+            .of_target("iqn.2026-01.example:target")
             .reached_through(Arc::new(crate::scsi::alua::Single::new(3)));
         let mut bench = Self {
             unit: unit.joined(Arc::clone(&units)),
@@ -335,7 +336,11 @@ impl Bench {
             }
             Io::Usage => outcome.usage = Some(Box::new(self.usage)),
             Io::Note(note) => self.note = note,
-            Io::Background => self.finish_background(),
+            Io::Background(milestone) => {
+                while !self.unit.has_reached(milestone) {
+                    assert!(self.step_background(), "nothing to wait for");
+                }
+            }
         }
         Finished { result: Ok(outcome), buffer }
     }
@@ -438,7 +443,8 @@ fn describe(io: &Io) -> String {
         Io::EndCommands(commands) => format!("{:?} {}", commands.how, commands.nexuses.len()),
         Io::Usage => "usage".into(),
         Io::Note(note) => if note.is_some() { "note" } else { "forget" }.into(),
-        Io::Background => "background".into(),
+        Io::Background(Milestone::Noted) => "noted".into(),
+        Io::Background(Milestone::End) => "background".into(),
     }
 }
 

@@ -62,7 +62,6 @@ fn protection_information_and_defect_lists_are_refused() {
 fn a_format_that_failed_is_made_good_by_another() {
     let mut bench = filled();
     bench.writes(&WITH_LIST, &[0, 0x02, 0, 0]);
-    bench.step_background();
     bench.fault = Some(Error::Io(5));
     bench.finish_background();
     bench.fails(&cdb10(0x28, 0, 1), sense::FORMAT_COMMAND_FAILED);

@@ -15,6 +15,7 @@ mod faults;
 mod format;
 mod gate;
 mod inquiry;
+mod lists;
 mod log;
 mod mode;
 mod properties;

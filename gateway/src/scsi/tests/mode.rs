@@ -48,6 +48,25 @@ fn the_pages_are_those_of_the_standards() {
 }
 
 #[test]
+fn ialuae_says_what_tpgs_says_of_implicit_access_states_and_cannot_be_changed() {
+    // SPC-4, Control Extension mode page, IALUAE; standard INQUIRY data, TPGS.
+    for implicit in [true, false] {
+        let cluster = super::alua::Cluster::new(true);
+        cluster.change(|groups| groups.implicit = implicit);
+        let mut bench = Bench::new();
+        bench.through(cluster);
+        let tpgs = bench.reads(&[0x12, 0, 0, 0, 96, 0], 96)[5] & 0x10;
+        let extension = bench.reads(&sense6(0x0A, 0x01), 255)[4..].to_vec();
+        assert_eq!((extension[4], tpgs), (u8::from(implicit), u8::from(implicit) << 4));
+        assert_eq!(bench.reads(&sense6(0x4A, 0x01), 255)[8..], [0; 28]);
+        let mut list = [&[0; 4][..], &extension].concat();
+        bench.writes(&select6(&list), &list);
+        list[8] ^= 1;
+        bench.fails_with(&select6(&list), &list, sense::INVALID_FIELD_IN_PARAMETER_LIST);
+    }
+}
+
+#[test]
 fn pages_that_are_not_there_and_saved_values_are_refused() {
     let mut bench = Bench::new();
     for (page, subpage) in [(0x02, 0), (0x00, 0), (0x0A, 0x02), (0x3F, 0x01), (0x08, 0x01)] {

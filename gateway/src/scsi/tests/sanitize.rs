@@ -3,8 +3,8 @@
 use super::bench::{code, pattern, room_of};
 use super::{Bench, cdb10, cdb16, sense};
 use crate::disk::{Error, Outcome};
-use crate::scsi::Reset;
 use crate::scsi::step::{Finished, Step, status};
+use crate::scsi::{Milestone, Reset};
 
 const BLOCK_ERASE: [u8; 10] = [0x48, 0x02, 0, 0, 0, 0, 0, 0, 0, 0];
 const EXIT_FAILURE_MODE: [u8; 10] = [0x48, 0x1F, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -80,9 +80,7 @@ fn while_it_runs_only_questions_are_answered_and_progress_is_told() {
     cdb[1] |= IMMED;
     // Two passes of one piece each.
     bench.writes(&cdb, &list(2, &[7]));
-    for _ in 0..2 {
-        bench.step_background();
-    }
+    bench.step_background();
     let busy = bench.fails(&TEST_UNIT_READY, sense::SANITIZE_IN_PROGRESS);
     assert_eq!(busy.sense[15..18], [0x80, 0x80, 0]);
     bench.fails(&cdb10(0x28, 0, 1), sense::SANITIZE_IN_PROGRESS);
@@ -123,7 +121,6 @@ fn a_failed_sanitize_keeps_the_medium_out_of_reach_until_another_succeeds() {
     let mut bench = Bench::new();
     bench.writes(&cdb16(0x8A, 0, 1), &pattern(512));
     bench.passes(&with(IMMED, BLOCK_ERASE));
-    bench.step_background();
     bench.fault = Some(Error::Io(5));
     bench.finish_background();
     assert!(bench.note.is_some());
@@ -144,7 +141,6 @@ fn a_failed_unrestricted_sanitize_can_be_left_as_it_is() {
     bench.passes(&EXIT_FAILURE_MODE);
     bench.writes(&cdb16(0x8A, 0, 1), &pattern(512));
     bench.passes(&with(IMMED | AUSE, BLOCK_ERASE));
-    bench.step_background();
     bench.fault = Some(Error::NoSpace);
     bench.finish_background();
     bench.fails(&TEST_UNIT_READY, sense::SANITIZE_COMMAND_FAILED);
@@ -178,7 +174,6 @@ fn a_sanitize_that_a_restart_has_interrupted_begins_anew_and_a_failed_one_stays_
     let mut bench = Bench::new();
     bench.writes(&cdb16(0x8A, 0, 1), &pattern(512));
     bench.passes(&with(IMMED, BLOCK_ERASE));
-    bench.step_background();
     let (note, written) = (bench.note.clone(), bench.written.clone());
     assert!(note.is_some());
     bench.unit.interrupt();
@@ -203,11 +198,34 @@ fn a_sanitize_that_a_restart_has_interrupted_begins_anew_and_a_failed_one_stays_
 }
 
 #[test]
+fn with_immed_it_is_answered_when_it_is_noted_and_refused_when_it_cannot_be() {
+    // SBC-4, SANITIZE, IMMED: GOOD promises the operation, and it goes on after a power cycle.
+    let mut bench = Bench::new();
+    let ended = bench.passes(&with(IMMED, BLOCK_ERASE));
+    assert_eq!(ended.io, ["noted"]);
+    assert!(bench.note.is_some() && bench.unit.is_busy());
+    bench.finish_background();
+
+    let (buffer, nexus) = (room_of(0), bench.session.nexus());
+    let Step::Io { then, .. } = bench.unit.execute(&with(IMMED, BLOCK_ERASE), nexus, &buffer) else {
+        panic!("answered before it is noted")
+    };
+    bench.fault = Some(Error::Io(5));
+    assert!(bench.step_background() && !bench.unit.has_reached(Milestone::Noted));
+    bench.finish_background();
+    assert!(bench.unit.has_reached(Milestone::Noted));
+    match bench.unit.resume(then, &mut [], &buffer) {
+        Step::Done(reply) => assert_eq!(code(&reply.sense), sense::SANITIZE_COMMAND_FAILED.code()),
+        Step::Io { .. } => panic!("goes on"),
+    }
+}
+
+#[test]
 fn a_note_that_cannot_be_erased_is_a_failure_since_a_restart_would_erase_later_data() {
     let mut bench = Bench::new();
     bench.passes(&with(IMMED, BLOCK_ERASE));
-    // Noted, erased, flushed.
-    for _ in 0..3 {
+    // Erased, flushed.
+    for _ in 0..2 {
         bench.step_background();
     }
     bench.fault = Some(Error::Io(5));
@@ -221,7 +239,10 @@ fn a_sanitize_takes_the_place_of_a_self_test() {
     bench.passes(&[0x1D, 0x40, 0, 0, 0, 0]);
     bench.step_background();
     let waits = bench.unit.go_on().unwrap();
-    bench.passes(&with(IMMED, BLOCK_ERASE));
+    let (buffer, nexus) = (room_of(0), bench.session.nexus());
+    let Step::Io { .. } = bench.unit.execute(&with(IMMED, BLOCK_ERASE), nexus, &buffer) else {
+        panic!("answered before it is noted")
+    };
     // The self-test's read comes back late, and counts for nothing.
     assert!(bench.unit.go_on().is_none());
     drop(waits);

@@ -4,7 +4,7 @@ mod between;
 mod list;
 mod model;
 mod status;
-mod token;
+pub(super) mod token;
 mod within;
 
 use std::sync::{Arc, Mutex};

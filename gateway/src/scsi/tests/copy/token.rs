@@ -4,15 +4,17 @@ use super::{neighbour, receive};
 use crate::disk::{Error, Geometry};
 use crate::nexus::View;
 use crate::scsi::Settings;
+use crate::scsi::alua::State;
 use crate::scsi::sense::Sense;
 use crate::scsi::step::{Step, status};
+use crate::scsi::tests::alua::Cluster;
 use crate::scsi::tests::bench::{Ended, geometry, out, pattern, room_of};
 use crate::scsi::tests::{Bench, cdb16, sense};
 
 const OTHER: &str = "11111111-2222-4333-8444-555555555555";
 
 /// A token operation's CDB: service action, list identifier, parameter list length.
-pub(super) fn cdb(action: u8, id: u32, len: usize) -> [u8; 16] {
+pub(in crate::scsi::tests) fn cdb(action: u8, id: u32, len: usize) -> [u8; 16] {
     let mut cdb = [0; 16];
     (cdb[0], cdb[1]) = (0x83, action);
     cdb[6..10].copy_from_slice(&id.to_be_bytes());
@@ -42,7 +44,7 @@ fn list(fixed: usize, ranges: &[(u64, u32)]) -> Vec<u8> {
 }
 
 /// POPULATE TOKEN's parameter list.
-pub(super) fn source(ranges: &[(u64, u32)]) -> Vec<u8> {
+pub(in crate::scsi::tests) fn source(ranges: &[(u64, u32)]) -> Vec<u8> {
     list(16, ranges)
 }
 
@@ -329,4 +331,45 @@ fn copy_operation_abort_ends_a_copy_and_unknown_ones_are_refused() {
     let list = super::parameters(4, &[], &[]);
     bench.writes(&super::extended_copy(list.len()), &list);
     assert_eq!(bench.run(&information(4), &mut room_of(64)).status, status::CHECK_CONDITION);
+}
+
+#[test]
+fn a_change_of_access_states_revokes_every_token() {
+    // SPC-4, ROD token lifetime: another gateway may write what this one does not see.
+    let cluster = Cluster::new(false);
+    let mut bench = Bench::new();
+    bench.through(std::sync::Arc::clone(&cluster) as _);
+    let token = populate(&mut bench, 1, &[(10, 10)]);
+    cluster.change(|groups| groups.groups[0].preferred = false);
+    bench.unit.access_changed();
+    uses(&mut bench, &destination(&token, 0, &[(100, 10)]));
+    cluster.change(|groups| groups.groups[1].state = State::ActiveOptimized);
+    bench.unit.access_changed();
+    bench.fails(&[0; 6], sense::ASYMMETRIC_ACCESS_STATE_CHANGED);
+    refused(&mut bench, &destination(&token, 0, &[(100, 10)]), sense::TOKEN_REVOKED);
+}
+
+#[test]
+fn no_more_is_promised_of_tokens_than_holds() {
+    // SPC-4, ROD Token Features third-party copy descriptor: REMOTE TOKENS, MINIMUM TOKEN LIFETIME.
+    let page = Bench::new().reads(&[0x12, 1, 0x8F, 4, 0, 0], 1024);
+    let features = page.windows(4).position(|window| window[..2] == [0x01, 0x06]).unwrap();
+    assert_eq!((page[features + 4] & 0x0F, &page[features + 16..features + 20]), (0, &[0; 4][..]));
+}
+
+#[test]
+fn a_token_is_deleted_when_the_copy_has_succeeded_and_not_before() {
+    // SBC-3, DEL_TKN: when processing of the command is complete. A BUSY or a failure is to be tried again.
+    let mut bench = Bench::new();
+    let token = populate(&mut bench, 1, &[(10, 10)]);
+    let mut list = destination(&token, 0, &[(100, 10)]);
+    list[2] = 0x02;
+    let cdb = cdb(0x11, 9, list.len());
+    let all = super::all_but(&bench, 0);
+    assert_eq!(bench.run(&cdb, &mut out(&list)).status, status::BUSY);
+    drop(all);
+    bench.fault = Some(Error::Io(5));
+    assert_eq!(bench.run(&cdb, &mut out(&list)).status, status::CHECK_CONDITION);
+    uses(&mut bench, &list);
+    refused(&mut bench, &list, sense::TOKEN_UNKNOWN);
 }

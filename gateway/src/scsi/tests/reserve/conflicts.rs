@@ -61,7 +61,7 @@ fn bench() -> Bench {
     let settings = Settings { removable: true, lun: 1, ..Settings::default() };
     let mut bench = Bench::with(Geometry { compare_and_write: 512, ..geometry() }, settings, 1 << 20);
     // SET TARGET PORT GROUPS is there only where states can be set.
-    bench.through(crate::scsi::tests::alua::Cluster::new(true));
+    bench.through(Cluster::new(true));
     bench
 }
 

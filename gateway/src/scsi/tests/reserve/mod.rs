@@ -5,13 +5,15 @@ mod legacy;
 mod model;
 mod notices;
 mod orders;
-mod reports;
+mod ports;
+pub(super) mod reports;
 mod storage;
 
 use super::bench::{Ended, code, entry, none, out, room_of};
 use super::{Bench, Sense, sense};
 use crate::nexus::{Entry, Handle, Ports};
 use crate::scsi::step::status;
+use crate::scsi::tests::alua::Cluster;
 
 /// Service actions of PERSISTENT RESERVE OUT (SPC-4).
 pub(super) const REGISTER: u8 = 0;
@@ -56,6 +58,13 @@ pub(super) fn list(key: u64, service_key: u64, flags: u8) -> Vec<u8> {
 }
 
 impl Bench {
+    /// With two target ports, 3 and 4.
+    pub(super) fn of_two_ports() -> Self {
+        let mut bench = Self::new();
+        bench.through(Cluster::new(false));
+        bench
+    }
+
     /// A session of an initiator port through a target port, which has heard of the power-on.
     pub(super) fn join(&mut self, initiator: &str, isid: u8, target_port: u16) -> Handle {
         let Entry { ports, view } = entry(initiator);

@@ -11,13 +11,14 @@ use crate::scsi::tests::cdb10;
 /// What an initiator does next.
 #[derive(Clone, Debug)]
 enum Act {
-    Order { who: usize, action: u8, kind: u8, key: u64, service_key: u64 },
+    Order { who: usize, action: u8, kind: u8, key: u64, service_key: u64, everywhere: bool },
     Read { who: usize },
     Write { who: usize },
     LogInAgain { who: usize },
     PowerCycle,
 }
 
+/// Two initiator ports, each at two target ports.
 const NEXUSES: usize = 4;
 
 /// Three rules: who has which key, who holds what, how often it has changed.
@@ -77,20 +78,28 @@ impl Model {
         self.generation += 1;
     }
 
-    fn order(&mut self, who: usize, action: u8, kind: u8, key: u64, service_key: u64) -> End {
+    fn register(&mut self, who: usize, action: u8, key: u64, service_key: u64, everywhere: bool) -> End {
         let own = self.keys.get(&who).copied();
-        if action == REGISTER || action == REGISTER_AND_IGNORE {
-            if action == REGISTER && own.unwrap_or(0) != key {
-                return End::Conflict;
-            }
-            match (own, service_key) {
-                (None, 0) => return End::Good,
-                (_, 0) => drop(self.keys.remove(&who)),
-                (_, key) => drop(self.keys.insert(who, key)),
-            }
-            self.settle();
+        let all = if everywhere { vec![who, who ^ 1] } else { vec![who] };
+        let theirs: Vec<u64> = all.iter().filter_map(|port| self.keys.get(port).copied()).collect();
+        if action == REGISTER && (own.unwrap_or(0) != key || theirs.iter().any(|there| *there != key)) {
+            return End::Conflict;
+        }
+        if service_key == 0 && theirs.is_empty() {
             return End::Good;
         }
+        for port in all {
+            match service_key {
+                0 => drop(self.keys.remove(&port)),
+                key => drop(self.keys.insert(port, key)),
+            }
+        }
+        self.settle();
+        End::Good
+    }
+
+    fn order(&mut self, who: usize, action: u8, kind: u8, key: u64, service_key: u64) -> End {
+        let own = self.keys.get(&who).copied();
         if own != Some(key) {
             return End::Conflict;
         }
@@ -145,8 +154,16 @@ fn acts() -> impl Strategy<Value = Act> {
     let kinds = prop_oneof![8 => prop::sample::select(vec![WE, EA, WERO, EARO, WEAR, EAAR]), 1 => 0..16_u8];
     let actions = prop_oneof![3 => Just(REGISTER), 2 => Just(RESERVE), 1 => Just(RELEASE), 1 => Just(CLEAR),
         2 => Just(PREEMPT), 1 => Just(PREEMPT_AND_ABORT), 2 => Just(REGISTER_AND_IGNORE)];
-    let order = (0..NEXUSES, actions, kinds, 0..4_u64, 0..4_u64)
-        .prop_map(|(who, action, kind, key, service_key)| Act::Order { who, action, kind, key, service_key });
+    let order = (0..NEXUSES, actions, kinds, 0..4_u64, 0..4_u64, any::<bool>()).prop_map(
+        |(who, action, kind, key, service_key, everywhere)| Act::Order {
+            who,
+            action,
+            kind,
+            key,
+            service_key,
+            everywhere,
+        },
+    );
     prop_oneof![
         20 => order,
         4 => (0..NEXUSES).prop_map(|who| Act::Read { who }),
@@ -170,17 +187,23 @@ proptest! {
         persistent in any::<bool>(),
         acts in vec(acts(), 1..60),
     ) {
-        let mut bench = Bench::new();
+        let mut bench = Bench::of_two_ports();
         let join = |bench: &mut Bench, who: usize| {
-            bench.join(&format!("iqn.2026-01.example:n{}", who / 2), who as u8 % 2, 3)
+            bench.join(&format!("iqn.2026-01.example:n{}", who / 2), 0, 3 + who as u16 % 2)
         };
         let mut sessions: Vec<_> = (0..NEXUSES).map(|who| join(&mut bench, who)).collect();
         let mut model = Model::default();
         let flags = if persistent { APTPL } else { 0 };
         for act in acts {
             match act {
-                Act::Order { who, action, kind, key, service_key } => {
-                    let expected = model.order(who, action, kind, key, service_key);
+                Act::Order { who, action, kind, key, service_key, everywhere } => {
+                    let registers = action == REGISTER || action == REGISTER_AND_IGNORE;
+                    let expected = match registers {
+                        true => model.register(who, action, key, service_key, everywhere),
+                        false => model.order(who, action, kind, key, service_key),
+                    };
+                    // SPC-4, ALL_TG_PT: ignored by every other service action.
+                    let flags = flags | if everywhere { ALL_TG_PT } else { 0 };
                     let ended = bench.order(&sessions[who], action, kind, (key, service_key), flags);
                     let end = match ended.status {
                         status::GOOD => End::Good,

@@ -10,7 +10,9 @@ pub(super) fn power_cycle(bench: &mut Bench) -> Result<(), Unreadable> {
     let identity = Identity::from_serial(super::super::bench::SERIAL);
     let nexuses = std::sync::Arc::clone(&bench.nexuses);
     let settings = Settings { lun: 1, ..Settings::default() };
-    bench.unit = Unit::new(identity, super::super::bench::geometry(), bench.size, nexuses, settings);
+    let source = bench.unit.source().unwrap();
+    bench.unit = Unit::new(identity, super::super::bench::geometry(), bench.size, nexuses, settings)
+        .reached_through(source);
     let saved = bench.saved.clone();
     bench.unit.restore_reservations(7, &saved)
 }
@@ -109,24 +111,61 @@ fn what_another_gateway_changes_is_taken_up_and_told() {
     assert_eq!(here.reserved(), Some((2, EARO)), "what is not understood changes nothing");
 }
 
+/// What version 1 would have written of it.
+fn as_version_1(saved: &[u8]) -> String {
+    let saved = String::from_utf8(saved.to_vec()).unwrap();
+    let saved = saved.replace("\"version\":2", "\"version\":1");
+    saved.replace("\"key\"", "\"all_target_ports\":false,\"key\"")
+}
+
 #[test]
-fn what_was_not_written_by_this_release_is_refused_and_never_taken_for_nothing() {
+fn registrations_of_an_earlier_release_are_read_and_one_for_all_target_ports_becomes_one_at_each() {
+    let (mut bench, first, _) = reserved(APTPL);
+    bench.through(Cluster::new(false));
+    let old = as_version_1(&bench.saved);
+    let (one, other) = old.split_once("\"all_target_ports\":false").unwrap();
+    bench.saved = format!("{one}\"all_target_ports\":true{other}").into_bytes();
+    power_cycle(&mut bench).unwrap();
+    bench.hears(&first);
+    // SPC-4, Persistent reservation holder: one I_T nexus, the one it was made through.
+    let expected = [("first", 1, true, 3), ("first", 1, false, 4), ("second", 2, false, 3)];
+    let expected = expected.map(|(name, key, holds, port)| {
+        let kind = if holds { WERO } else { 0 };
+        (format!("iqn.2026-01.example:{name},i,0x000000000000"), key, holds, kind, port, false)
+    });
+    assert_eq!(reports::full(&mut bench), expected);
+    bench.does(&first, REGISTER, 0, (1, 1));
+    assert!(bench.saved.starts_with(b"{\"version\":2"), "what is written is of today");
+}
+
+#[test]
+fn what_was_not_written_by_this_or_an_earlier_release_is_refused_and_never_taken_for_nothing() {
     let (mut bench, ..) = reserved(APTPL);
-    let good = String::from_utf8(bench.saved.clone()).unwrap();
-    for (from, to) in [
-        ("\"version\":1", "\"version\":2"),
-        ("\"type\":5", "\"type\":4"),
-        ("\"holds\":true", "\"holds\":false"),
-        ("\"holds\":false", "\"holds\":true"),
-        ("\"key\":1", "\"key\":0"),
-        ("example:second", "example:first"),
-        ("\"aptpl\"", "\"aptql\""),
-        ("}", ""),
-    ] {
-        assert!(good.contains(from), "{good}");
-        bench.saved = good.replace(from, to).into_bytes();
-        assert!(power_cycle(&mut bench).is_err(), "{from} → {to}");
+    let new = String::from_utf8(bench.saved.clone()).unwrap();
+    let old = as_version_1(&bench.saved);
+    for good in [&new, &old] {
+        bench.saved = good.clone().into_bytes();
+        power_cycle(&mut bench).unwrap();
+        for (from, to) in [
+            ("\"version\":", "\"version\":10"),
+            ("\"type\":5", "\"type\":4"),
+            ("\"holds\":true", "\"holds\":false"),
+            ("\"holds\":false", "\"holds\":true"),
+            ("\"key\":1", "\"key\":0"),
+            ("example:second", "example:first"),
+            ("\"aptpl\"", "\"aptql\""),
+            ("}", ""),
+        ] {
+            assert!(good.contains(from), "{good}");
+            bench.saved = good.replace(from, to).into_bytes();
+            assert!(power_cycle(&mut bench).is_err(), "{from} → {to}");
+        }
     }
-    bench.saved = good.replace("\"version\":1", "\"version\":2").into_bytes();
-    assert_eq!(power_cycle(&mut bench), Err(Unreadable::Version(2)));
+    // Each version has its own fields.
+    for (good, from, to) in [(&new, ":2,", ":1,"), (&old, ":1,", ":2,")] {
+        bench.saved = good.replacen(from, to, 1).into_bytes();
+        assert!(power_cycle(&mut bench).is_err());
+    }
+    bench.saved = new.replace("\"version\":2", "\"version\":3").into_bytes();
+    assert_eq!(power_cycle(&mut bench), Err(Unreadable::Version(3)));
 }
