@@ -32,6 +32,7 @@ pub mod control;
 pub mod disk;
 mod durable;
 pub mod lane;
+pub mod lio;
 pub mod metrics;
 pub mod names;
 pub mod nexus;

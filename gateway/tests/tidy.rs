@@ -11,7 +11,7 @@ const CEILING: usize = 500;
 const UNSAFE_ROOMS: [&str; 3] = ["ring/src/shm/", "rbd/src/ffi/", "gateway/src/disk/rbd"];
 
 /// Room → names it must not use (ARCHITECTURE, "who may know whom").
-const FORBIDDEN: [(&str, &[&str]); 8] = [
+const FORBIDDEN: [(&str, &[&str]); 9] = [
     (
         "gateway/src/scsi/",
         &[
@@ -27,6 +27,10 @@ const FORBIDDEN: [(&str, &[&str]); 8] = [
     ("gateway/src/portal/", &["crate::scsi", "crate::disk", "crate::lane", "crate::config", "rbd::"]),
     ("gateway/src/disk/", &["crate::scsi", "crate::lane", "crate::portal", "crate::config", "tokio"]),
     ("gateway/src/cluster/", &["crate::scsi", "crate::lane", "crate::portal", "crate::config", "tokio"]),
+    (
+        "gateway/src/lio/",
+        &["crate::scsi", "crate::disk", "crate::lane", "crate::portal", "crate::config", "rbd::", "tokio"],
+    ),
     ("gateway/src/lane/", &["crate::portal", "crate::config", "crate::cli"]),
     (
         "gateway/src/config/",
