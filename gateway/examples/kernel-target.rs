@@ -1,6 +1,9 @@
 //! The planner on a real kernel: makes two targets with their backstores, plans again (nothing may be left to do), resizes one
 //! through the kernel's event, takes a LUN out, breaks things half-way and repairs them, and takes everything down. For the
 //! kernel tests; needs root, and a machine that may be thrown away.
+//!
+//! `kernel-target mute` makes one backstore, announces that it answers events, and never does: the kernel waits, until it is
+//! killed and more. `kernel-target recover` is the process that comes after it.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -22,6 +25,10 @@ struct Heard(Mutex<Vec<Event>>);
 impl Owner for Heard {
     fn told(&self, event: &Event) -> Option<i32> {
         self.0.lock().ok()?.push(event.clone());
+        // The kernel does not wait for answers about this one, and says so in its log when it gets one.
+        if event.device.contains("/disks/one") {
+            return None;
+        }
         let refuse = event.kind == Kind::Reconfigured(Change::WriteCache(true));
         event.device.contains("/rbdgate/").then_some(if refuse { -libc::EOPNOTSUPP } else { 0 })
     }
@@ -99,9 +106,65 @@ fn say(text: &str) {
     println!("{text}");
 }
 
+/// Hears everything and answers nothing.
+struct Mute;
+
+impl Owner for Mute {
+    fn told(&self, _event: &Event) -> Option<i32> {
+        None
+    }
+}
+
+fn one_backstore() -> Wanted {
+    let mut wanted = Wanted::default();
+    wanted.backstores.insert("one".into(), Some(backstore("one", true)));
+    wanted
+}
+
+/// Waits in the kernel for an answer that it owes itself.
+fn mute(kernel: &Arc<Real>) -> anyhow::Result<()> {
+    let _listener = Listener::start(Arc::clone(kernel) as _, Arc::new(Mute), true)?;
+    reconcile(kernel, &one_backstore(), "not waited")?;
+    Ok(())
+}
+
+/// Frees whoever still waits, and finishes what was begun.
+fn recover(kernel: &Arc<Real>) -> anyhow::Result<()> {
+    let began = Instant::now();
+    drop(handshake::Quiet::begin(&**kernel)?);
+    let heard = Arc::new(Heard::default());
+    let owner = Arc::new(Answering(Arc::clone(&heard)));
+    let _listener = Listener::start(Arc::clone(kernel) as _, owner, true)?;
+    let wanted = one_backstore();
+    // The predecessor dies as soon as it is let go; until then it may undo what it had begun.
+    while !reconcile(kernel, &wanted, "recovered")?.is_clean() || settled(kernel, &wanted).is_err() {
+        ensure!(began.elapsed() < Duration::from_secs(5), "not recovered in 5 s");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    say(&format!("recovered after {:?}", began.elapsed()));
+    ensure!(began.elapsed() < Duration::from_secs(1), "not recovered in a second");
+    ensure!(reconcile(kernel, &Wanted::default(), "taken down")?.is_clean());
+    Ok(())
+}
+
+/// Answers for every device of ours.
+struct Answering(Arc<Heard>);
+
+impl Owner for Answering {
+    fn told(&self, event: &Event) -> Option<i32> {
+        self.0.told(event);
+        event.device.contains("/rbdgate/").then_some(0)
+    }
+}
+
 fn main() -> anyhow::Result<()> {
     let kernel = Arc::new(Real::new());
     handshake::prepare(&*kernel, &Fabric::ALL)?;
+    match std::env::args().nth(1).as_deref() {
+        Some("mute") => return mute(&kernel),
+        Some("recover") => return recover(&kernel),
+        _ => {}
+    }
     drop(handshake::Quiet::begin(&*kernel)?);
     ensure!(!handshake::has_foreign_devices(&*kernel, &names::hba())?);
     // Somebody else's device.
