@@ -130,6 +130,12 @@ impl Pump {
         self.own.pending -= 1;
         if self.own.pending == 0 {
             let results = std::mem::take(&mut self.own.results);
+            // A store that has been cut may refuse before it tells.
+            if let Some(disk) = &self.disk
+                && results.iter().any(|finished| finished.result.is_err())
+            {
+                self.unit.resized(disk.size());
+            }
             self.unit.finished(&results);
             // At once: the next command may begin another operation.
             self.settle();

@@ -158,6 +158,10 @@ impl Guests {
         place
     }
 
+    fn nexus(&self, place: usize) -> Option<Nexus> {
+        Some(self.places.get(place)?.as_ref()?.nexus)
+    }
+
     fn leave(&mut self, tag: u64) -> Option<Guest> {
         let place = self.places.get_mut((tag & 0xFFFF_FFFF) as usize)?;
         place.take_if(|guest| guest.tag == tag)
@@ -234,8 +238,26 @@ impl Pump {
         span: Option<Claim>,
     ) -> Option<(Work, Option<Claim>)> {
         let Some(place) = owner.checked_sub(FIRST) else { return Some((work, span)) };
-        self.launch_guest(place, work, span);
+        // What was true when it came need not be true any more: a change that has been answered since holds for it.
+        self.hear();
+        let nexus = self.guests.nexus(place)?;
+        match work.first().map_or(Ok(()), |io| self.unit.visit_again(nexus, io)) {
+            Ok(()) => self.launch_guest(place, work, span),
+            Err(error) => self.refuse_guest(place, work, error),
+        }
         None
+    }
+
+    fn refuse_guest(&mut self, place: usize, work: Work, error: Error) {
+        let Some(guest) = self.guests.places.get_mut(place).and_then(Option::take) else { return };
+        self.waits.ended(FIRST + place);
+        let buffer = work.into_iter().find_map(|io| match io {
+            Io::Read { into: Memory::Owned(bytes), .. } | Io::Write { from: Memory::Owned(bytes), .. } => {
+                Some(bytes)
+            }
+            _ => None,
+        });
+        guest.completer.complete(Err(error), buffer);
     }
 
     fn launch_guest(&mut self, place: usize, work: Work, span: Option<Claim>) {

@@ -367,6 +367,8 @@ impl Connection {
             Incoming::Ignore => Ok(()),
             // Discarded as if it had never come (RFC 7143 section 7.8).
             Incoming::Plain | Incoming::Refuse(_) if !intact => Ok(()),
+            // Section 4.2.2.1: outside the window, or there before; not a word about it, whatever else is wrong.
+            Incoming::Plain | Incoming::Refuse(_) if self.out_of_place(header) => Ok(()),
             Incoming::Refuse(reason) => {
                 self.reject(header, reason);
                 self.skip_number(header)
@@ -388,6 +390,8 @@ impl Connection {
         // What has waited for its turn had none.
         if header.ahs_len() > 0 {
             bad.extend_from_slice(&self.ahs);
+            // No segment is longer than the initiator takes (section 13.12).
+            bad.truncate(self.agreed.max_send_segment as usize);
         }
         self.transmit.status(reject.encode(), bad);
     }

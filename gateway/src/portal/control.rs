@@ -20,13 +20,19 @@ const MAX_TEXT: usize = 16 * 1024;
 const LOGOUT_SECONDS: u16 = 5;
 
 /// A text exchange under way.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct TextExchange {
     /// Text of requests with the C bit.
     taken: Vec<u8>,
-    /// Answer not yet sent, and the tag under which the rest can be asked for.
+    /// Answer not yet sent, and the tag under which the rest can be asked for; `NO_TAG`: nothing is under way.
     left: Vec<u8>,
     tag: u32,
+}
+
+impl Default for TextExchange {
+    fn default() -> Self {
+        Self { taken: Vec::new(), left: Vec::new(), tag: NO_TAG }
+    }
 }
 
 impl Connection {

@@ -98,8 +98,13 @@ impl Connection {
     fn abort_task(&mut self, request: &TaskManagementRequest) {
         // A command aborted before may still be in the ring: whoever asks again waits for it again.
         let (tag, lun) = (request.referenced_tag, request.lun);
-        let named = |task: &Task| task.tag == tag && task.lun == lun;
+        let tagged = |task: &Task| task.tag == tag && task.lun == lun;
+        // 11.5.5: the number is the command's too, or nothing is aborted. (An immediate one has none of its own.)
+        let named = |task: &Task| tagged(task) && (task.immediate || task.cmd_sn == request.ref_cmd_sn);
         if !self.tasks.iter().any(named) {
+            if self.tasks.iter().any(|task| tagged(task) && !task.aborted) {
+                return self.answer_function(request.task_tag, REJECTED);
+            }
             // 11.5.5: a command still on its way counts as received, and is dropped when it comes.
             let number = request.ref_cmd_sn;
             let on_its_way = self.window.standing(number) != super::window::Standing::Outside

@@ -47,11 +47,17 @@ impl Connection {
 
     /// A refused request has still used up its number (RFC 7143 section 11.17.1).
     pub(super) fn skip_number(&mut self, header: &Header) -> Result<(), End> {
-        // Data-Out and SNACK have none, and what only targets send has none either.
-        if matches!(header.opcode(), DataOut::OPCODE | Snack::OPCODE | 0x20..) {
+        if !numbered(header) {
             return Ok(());
         }
         self.in_order(header, |_kept| Delivery::Nothing, Vec::new())
+    }
+
+    /// Whether a request bears a number that is not expected (any more), or that has come already.
+    pub(super) fn out_of_place(&self, header: &Header) -> bool {
+        let number = header.word(24);
+        numbered(header)
+            && (self.window.standing(number) == Standing::Outside || self.held.contains_key(&number))
     }
 
     /// Delivers now, later or never, as the command number says.
@@ -120,4 +126,10 @@ impl Connection {
             },
         }
     }
+}
+
+/// Whether a request has a place of its own in the order of commands. Immediate ones have not, Data-Out and SNACK have no
+/// number, and what only targets send has none either.
+fn numbered(header: &Header) -> bool {
+    !header.immediate() && !matches!(header.opcode(), DataOut::OPCODE | Snack::OPCODE | 0x20..)
 }

@@ -209,6 +209,8 @@ impl Simulated {
 #[cfg(test)]
 mod clauses;
 #[cfg(test)]
+mod references;
+#[cfg(test)]
 mod sequences;
 #[cfg(test)]
 mod tests;

@@ -20,8 +20,8 @@ impl Connection {
             return self.place_unsolicited(key, &data, header);
         }
         let Some(task) = self.tasks.get_mut(key) else { return Place::Discard };
-        let Some(request) = task.transfer.requests.iter().find(|request| request.tag == data.transfer_tag)
-        else {
+        let mut requests = task.transfer.requests.iter().enumerate();
+        let Some((place, request)) = requests.find(|(_, request)| request.tag == data.transfer_tag) else {
             // No R2T of the command has this tag, or its sequence is complete (section 11.7.2).
             self.incoming = Incoming::Refuse(Reject::PROTOCOL);
             return Place::Discard;
@@ -31,6 +31,8 @@ impl Connection {
         let in_order = data.data_sn == request.data_sn && offset == request.offset + request.done;
         // Section 11.7: beside a target transfer tag stands the LUN of the command. Beside none it is reserved.
         let in_order = in_order && data.lun == task.lun;
+        // DataSequenceInOrder=Yes (section 13.19): R2Ts are answered in the order they were sent.
+        let in_order = in_order && place == 0;
         // The F bit is on the PDU that completes the sequence and on no other.
         let right_amount = end <= request.len && (end == request.len) == data.last;
         self.incoming = Incoming::Data(key, Some(data.transfer_tag));

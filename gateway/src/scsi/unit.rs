@@ -216,6 +216,14 @@ impl Unit {
         }
     }
 
+    /// Whether a visit that was admitted, and has waited since, is still to be carried out.
+    pub fn visit_again(&mut self, nexus: Nexus, io: &Io) -> Result<(), disk::Error> {
+        let (Server::Present(device), Some(range)) = (&mut self.server, io.range()) else {
+            return Err(disk::Error::NotReady);
+        };
+        copy::check(device, nexus, &range, io.written().is_some())
+    }
+
     /// The disk has `size` bytes from now on; every nexus is told (2A/09).
     pub fn resized(&mut self, size: u64) {
         if let Server::Present(device) = &mut self.server {

@@ -146,6 +146,58 @@ fn with_immed_a_sanitize_is_answered_when_a_crash_would_no_longer_forget_it() {
 }
 
 #[test]
+fn a_sanitize_goes_on_over_the_size_that_the_disk_has_got_meanwhile() {
+    // SBC-4, SANITIZE, OVERWRITE: every block of the medium. Pieces of 16 MiB, two passes; resized in the middle of the last
+    // pass, and within its last piece.
+    for (at, size) in [(24 << 20, 20 << 20), (40 << 20, 36 << 20), (40 << 20, 100 << 20), (48 << 20, 8 << 20)]
+    {
+        let memory = Arc::new(Memory::new(SIZE, BLOCK as u32));
+        let fault = Arc::new(Fault::new(Arc::clone(&memory) as _, Settings::default()).unwrap());
+        let seen = std::sync::atomic::AtomicU64::new(0);
+        fault.set_rule(Some(Box::new(move |request| match request {
+            Request::WriteSame { offset, len, .. } if *offset <= at && at < offset + len => {
+                let pass = seen.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                if pass == 1 { Verdict::Withhold } else { Verdict::Pass }
+            }
+            _ => Verdict::Pass,
+        })));
+        let reactors = reactors(1);
+        let mut driver = Driver::start(reactors.pick(), Arc::clone(&fault) as _, &Setup::default());
+        let overwrite = [0x48, 0x01, 0, 0, 0, 0, 0, 0, 5, 0];
+        let (sanitize, _) = driver.send(&overwrite, &[2, 0, 0, 1, 0xA5]);
+        eventually("the piece is withheld", || fault.withheld() == 1);
+        memory.resize(size);
+        release(&fault);
+        assert_eq!(driver.wait(sanitize).status, GOOD, "{at} {size}");
+        assert_eq!(driver.get(&TEST_UNIT_READY, 0).sense_triple(), (6, 0x2A, 9));
+        for lba in [0, size / 1024, size / 512 - 1] {
+            assert_eq!(driver.get(&read_16(lba, 1), 512).bytes(), [0xA5; 512], "{lba} of {size}");
+        }
+        driver.stop();
+    }
+}
+
+#[test]
+fn a_sanitize_is_not_over_before_what_has_grown_during_its_flush_is_covered() {
+    let memory = Arc::new(Memory::new(SIZE, BLOCK as u32));
+    let fault = Arc::new(Fault::new(Arc::clone(&memory) as _, Settings::default()).unwrap());
+    fault.set_rule(Some(Box::new(|request| match request {
+        Request::Flush => Verdict::Withhold,
+        _ => Verdict::Pass,
+    })));
+    let reactors = reactors(1);
+    let mut driver = Driver::start(reactors.pick(), Arc::clone(&fault) as _, &Setup::default());
+    let (sanitize, _) = driver.send(&[0x48, 0x01, 0, 0, 0, 0, 0, 0, 5, 0], &[1, 0, 0, 1, 0xA5]);
+    eventually("the flush is withheld", || fault.withheld() == 1);
+    memory.resize(SIZE + (1 << 20));
+    release(&fault);
+    assert_eq!(driver.wait(sanitize).status, GOOD);
+    driver.get(&TEST_UNIT_READY, 0);
+    assert_eq!(driver.get(&read_16((SIZE >> 9) + 2047, 1), 512).bytes(), [0xA5; 512]);
+    driver.stop();
+}
+
+#[test]
 fn a_read_does_not_see_half_of_an_atomic_write() {
     // SBC-4, atomic write operations.
     let reactors = reactors(1);

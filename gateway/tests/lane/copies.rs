@@ -142,6 +142,33 @@ fn a_copy_from_elsewhere_waits_for_a_compare_and_write_in_progress() {
 }
 
 #[test]
+fn a_visitor_that_has_waited_is_admitted_anew() {
+    let (reactors, mut setup) = (reactors(1), Setup::default());
+    let session = initiator(&mut setup);
+    let slow = store();
+    let (mut first, _one) = lun(reactors.pick(), store(), 0, &setup);
+    let (mut second, _two) = lun(reactors.pick(), Arc::clone(&slow), 1, &setup);
+    assert_eq!(first.put(&write_16(0, 8), &pattern(1, 8 * BLOCK)).status, GOOD);
+    slow.set_rule(Some(Box::new(|request| match request {
+        Request::Read { .. } => Verdict::Withhold,
+        _ => Verdict::Pass,
+    })));
+    let (swap, _) = second.send(&compare_and_write(3, 1), &[vec![0; BLOCK], vec![7; BLOCK]].concat());
+    eventually("its read is withheld", || slow.withheld() == 1);
+    let (there, _) = copy(&mut first, 1, (0, 1), 8, (0, 0));
+    eventually("the visitor waits", || second.lane.stats().held_back == 1);
+    // The operator makes the LUN read-only for this initiator meanwhile.
+    setup.nexuses.set_view(session.nexus(), View { luns: vec![0, 1], read_only: vec![1] });
+    slow.set_rule(None);
+    slow.release();
+    assert_eq!(second.wait(swap).status, GOOD);
+    assert_eq!(first.wait(there).status, CHECK_CONDITION);
+    assert_eq!(second.get(&read_16(0, 1), BLOCK).bytes(), [0; BLOCK], "nothing was copied");
+    first.stop();
+    second.stop();
+}
+
+#[test]
 fn a_compare_and_write_waits_for_a_copy_that_is_writing() {
     let (reactors, mut setup) = (reactors(2), Setup::default());
     let _session = initiator(&mut setup);

@@ -7,7 +7,7 @@ use crate::portal::pdu::*;
 pub(super) struct Peer {
     pub(super) simulated: Simulated,
     digests: bool,
-    cmd_sn: u32,
+    pub(super) cmd_sn: u32,
 }
 
 impl Peer {

@@ -71,8 +71,10 @@ struct Operation {
     stage: Stage,
     /// Passes over the medium that are done.
     pass: u32,
-    /// Bytes of this pass that are done.
+    /// Bytes of this pass that are done; of the last one until the end.
     position: u64,
+    /// Bytes of the piece that the store has.
+    piece: u64,
 }
 
 /// Where an operation is.
@@ -101,7 +103,7 @@ impl State {
     fn start(&mut self, plan: Plan) {
         let stage = if plan.kind.is_noted() { Stage::Note } else { Stage::Work };
         self.outcome = None;
-        self.running = Some(Operation { plan, stage, pass: 0, position: 0 });
+        self.running = Some(Operation { plan, stage, pass: 0, position: 0, piece: 0 });
     }
 
     /// Whether an operation runs.
@@ -160,7 +162,7 @@ impl State {
 
     /// The next requests; `None` when there is nothing to do, or the lane still has the last ones.
     pub(super) fn next(&mut self, size: u64, block: u64, thin: bool) -> Option<Background> {
-        let operation = self.running.as_ref().filter(|_| !self.outstanding)?;
+        let operation = self.running.as_mut().filter(|_| !self.outstanding)?;
         self.outstanding = true;
         // The note touches nothing, and who has IMMED waits for it: not for writes in flight.
         let touches = operation.plan.kind.is_noted() && operation.stage == Stage::Work;
@@ -177,6 +179,8 @@ impl State {
         let Some(operation) = &mut self.running else { return };
         let failure = results.iter().find_map(|finished| finished.result.as_ref().err());
         let progress = match failure {
+            // The medium has become smaller under the piece: what is left of it is done anew.
+            Some(_) if operation.is_cut(size) => operation.begin_again(size),
             Some(error) => operation.fail(error),
             None => operation.advance(size),
         };
@@ -253,7 +257,9 @@ impl Operation {
         u16::try_from(done * 65536 / total).unwrap_or(u16::MAX)
     }
 
-    fn requests(&self, size: u64, block: u64, thin: bool) -> SmallVec<[Io; 1]> {
+    fn requests(&mut self, size: u64, block: u64, thin: bool) -> SmallVec<[Io; 1]> {
+        self.position = self.position.min(size);
+        self.piece = self.stride(size).min(size - self.position);
         match self.stage {
             Stage::Note => smallvec![Io::Note(Some(self.plan.encode(false)))],
             Stage::Work => self.piece(size, block, thin),
@@ -283,7 +289,19 @@ impl Operation {
         }
     }
 
-    /// Bytes that the last piece has covered.
+    /// Whether the piece that the store has reaches behind the end of the medium.
+    fn is_cut(&self, size: u64) -> bool {
+        self.stage == Stage::Work && self.position + self.piece > size
+    }
+
+    /// Goes on from the piece that has been cut, within the medium as it is now.
+    fn begin_again(&mut self, size: u64) -> Progress {
+        self.piece = 0;
+        self.position = self.position.min(size);
+        self.advance(size)
+    }
+
+    /// Bytes that a whole piece covers.
     fn stride(&self, size: u64) -> u64 {
         match &self.plan.kind {
             Kind::SelfTest(test) if !test.extended() => size,
@@ -297,12 +315,19 @@ impl Operation {
         self.stage = match self.stage {
             Stage::Note => Stage::Work,
             Stage::Work => {
-                self.position += self.stride(size);
-                if self.position >= size {
+                self.position += self.piece;
+                if self.position < size {
+                    Stage::Work
+                } else if self.pass + 1 < self.plan.passes() {
                     (self.pass, self.position) = (self.pass + 1, 0);
+                    Stage::Work
+                } else {
+                    Stage::Flush
                 }
-                if self.pass < self.plan.passes() { Stage::Work } else { Stage::Flush }
             }
+            // The medium has grown meanwhile: every block is to be as the operation leaves it. What is new has held nothing
+            // before, so the passes that are left are enough for it.
+            Stage::Flush if self.plan.kind.is_noted() && self.position < size => Stage::Work,
             Stage::Flush if self.plan.kind.is_noted() => Stage::Forget,
             Stage::Flush | Stage::Forget => return Progress::Done,
             Stage::Fail => return Progress::Failed,

@@ -1,5 +1,7 @@
 //! The other side of a copy between units: what a unit lets another unit's command do with its blocks.
 
+use std::ops::Range;
+
 use ring::Nexus;
 
 use super::run::store;
@@ -20,14 +22,30 @@ const WRITE: [u8; 1] = [0x8A];
 ///
 /// Unit attention conditions stay pending: it is the initiator's next command that reports them.
 pub(in crate::scsi) fn admit(device: &mut Device, nexus: Nexus, call: Call) -> Result<Io, (Error, Vec<u8>)> {
-    let (cdb, offset, buffer, writes) = match call {
-        Call::Read { offset, buffer } => (&READ, offset, buffer, false),
-        Call::Write { offset, buffer } => (&WRITE, offset, buffer, true),
+    let (offset, buffer, writes) = match call {
+        Call::Read { offset, buffer } => (offset, buffer, false),
+        Call::Write { offset, buffer } => (offset, buffer, true),
     };
-    let Some(row) = opcode::find(cdb) else { return Err((Error::Unsupported, buffer)) };
+    let end = offset.checked_add(buffer.len() as u64);
+    match end.ok_or(Error::OutOfRange).and_then(|end| check(device, nexus, &(offset..end), writes)) {
+        Err(error) => Err((error, buffer)),
+        Ok(()) if writes => Ok(store(device, offset, buffer)),
+        Ok(()) => Ok(Io::Read { offset, into: Memory::Owned(buffer) }),
+    }
+}
+
+/// Whether a visitor may read or write these bytes, as things are now.
+pub(in crate::scsi) fn check(
+    device: &mut Device,
+    nexus: Nexus,
+    range: &Range<u64>,
+    writes: bool,
+) -> Result<(), Error> {
+    let cdb = if writes { &WRITE } else { &READ };
+    let row = opcode::find(cdb).ok_or(Error::Unsupported)?;
     let nexus = device.gate.identify(nexus);
     if !device.gate.sees(nexus) {
-        return Err((Error::NotReady, buffer));
+        return Err(Error::NotReady);
     }
     let barred = if writes {
         device.reservations.keeps_writes_out(nexus, &device.gate)
@@ -35,21 +53,12 @@ pub(in crate::scsi) fn admit(device: &mut Device, nexus: Nexus, call: Call) -> R
         device.reservations.keeps_reads_out(nexus, &device.gate)
     };
     if barred {
-        return Err((Error::Io(libc::EACCES), buffer));
+        return Err(Error::Io(libc::EACCES));
     }
-    let admitted = alua::admit(device, row, cdb, nexus).and_then(|()| gate::admit(device, row, nexus));
-    if let Err(sense) = admitted {
-        return Err((refusal(sense), buffer));
-    }
-    let (block, len) = (device.block_size(), buffer.len() as u64);
-    let whole = len > 0 && offset.is_multiple_of(block) && len.is_multiple_of(block);
-    if !whole || offset.checked_add(len).is_none_or(|end| end > device.blocks * block) {
-        return Err((Error::OutOfRange, buffer));
-    }
-    Ok(match writes {
-        true => store(device, offset, buffer),
-        false => Io::Read { offset, into: Memory::Owned(buffer) },
-    })
+    alua::admit(device, row, cdb, nexus).and_then(|()| gate::admit(device, row, nexus)).map_err(refusal)?;
+    let block = device.block_size();
+    let whole = !range.is_empty() && range.start.is_multiple_of(block) && range.end.is_multiple_of(block);
+    if whole && range.end <= device.blocks * block { Ok(()) } else { Err(Error::OutOfRange) }
 }
 
 fn refusal(sense: Sense) -> Error {

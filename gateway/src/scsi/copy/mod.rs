@@ -26,7 +26,7 @@ mod rod;
 mod run;
 mod token;
 
-pub(super) use self::guest::admit;
+pub(super) use self::guest::{admit, check};
 pub(super) use self::page::third_party_copy;
 pub(super) use self::record::Records;
 pub(super) use self::results::{copy_status, failed_segment_details, operating_parameters};
