@@ -9,7 +9,9 @@
 use libfuzzer_sys::fuzz_target;
 use rbdgate::disk::{AtomicWrite, Error, Geometry, Outcome, Provisioning};
 use rbdgate::nexus::{Entry, Ports, Table, View};
-use rbdgate::scsi::{Data, DataIn, Direction, Finished, Identity, Io, Memory, Settings, Step, Stored, Unit, status};
+use rbdgate::scsi::{
+    Data, DataIn, Direction, Finished, Identity, Io, Memory, Settings, Step, Stored, Unit, status,
+};
 
 const SIZE: u64 = 4 << 20;
 
@@ -66,7 +68,7 @@ fn unit(settings: u8) -> (Unit, rbdgate::nexus::Handle, u64) {
 /// Checks a request against the disk's contract and carries it out, more or less.
 fn carry_out(io: Io, data: &Buffer<'_>, block: u64, fails: bool) -> Finished {
     let whole = |offset: u64, len: u64| {
-        assert!(len > 0 && offset % block == 0 && len % block == 0);
+        assert!(len > 0 && offset.is_multiple_of(block) && len.is_multiple_of(block));
         assert!(offset.checked_add(len).is_some_and(|end| end <= SIZE));
     };
     let memory = |memory: Memory| match memory {
@@ -95,7 +97,9 @@ fn carry_out(io: Io, data: &Buffer<'_>, block: u64, fails: bool) -> Finished {
             whole(offset, len);
             None
         }
-        Io::WriteZeroes { offset, len, .. } | Io::Discard { offset, len } | Io::Allocation { offset, len, .. } => {
+        Io::WriteZeroes { offset, len, .. }
+        | Io::Discard { offset, len }
+        | Io::Allocation { offset, len, .. } => {
             whole(offset, len);
             None
         }
@@ -104,8 +108,15 @@ fn carry_out(io: Io, data: &Buffer<'_>, block: u64, fails: bool) -> Finished {
             whole(offset, compare.len() as u64);
             None
         }
-        Io::Flush | Io::Usage | Io::Note(_) | Io::Background | Io::EndCommands(_) | Io::SetTargetPortGroups(_) => None,
-        Io::Visit(away) => return Finished { result: Err(Error::NotReady), buffer: Some(away.call.into_buffer()) },
+        Io::Flush
+        | Io::Usage
+        | Io::Note(_)
+        | Io::Background(_)
+        | Io::EndCommands(_)
+        | Io::SetTargetPortGroups(_) => None,
+        Io::Visit(away) => {
+            return Finished { result: Err(Error::NotReady), buffer: Some(away.call.into_buffer()) };
+        }
         Io::SaveReservations(save) => {
             assert!(save.state.len() <= 1 << 20);
             let number = save.expected + 1;

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use rbdgate::portal::chap::{Algorithm, Chap, Credential};
-use rbdgate::secret::Secret;
 use rbdgate::portal::login::{Login, Progress};
 use rbdgate::portal::pdu::{HEADER, Header, LoginRequest};
 use rbdgate::portal::{Auth, Directory};
+use rbdgate::secret::Secret;
 
 fn directory() -> Directory {
     let credential = |user: &str| Credential { user: user.into(), secret: Secret::new(user.repeat(4)) };

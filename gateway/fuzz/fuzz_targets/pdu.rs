@@ -20,9 +20,25 @@ fuzz_target!(|input: &[u8]| {
     if let Some((header, rest)) = input.split_first_chunk::<HEADER>() {
         let header = Header(*header);
         round_trip!(
-            &header, NopOut, ScsiCommand, TaskManagementRequest, LoginRequest, TextRequest, DataOut, LogoutRequest,
-            Snack, NopIn, ScsiResponse, TaskManagementResponse, LoginResponse, TextResponse, DataIn, LogoutResponse,
-            R2t, AsyncMessage, Reject
+            &header,
+            NopOut,
+            ScsiCommand,
+            TaskManagementRequest,
+            LoginRequest,
+            TextRequest,
+            DataOut,
+            LogoutRequest,
+            Snack,
+            NopIn,
+            ScsiResponse,
+            TaskManagementResponse,
+            LoginResponse,
+            TextResponse,
+            DataIn,
+            LogoutResponse,
+            R2t,
+            AsyncMessage,
+            Reject
         );
         if let Ok(pairs) = text::parse(rest) {
             for (key, value) in pairs {

@@ -9,7 +9,7 @@
 //! The write makes the kernel finish the commands in the writing thread and copy their data-in, under the lock under which
 //! it queues new ones: it comes last in a turn, when the lane holds nothing that anybody could wait for.
 //!
-//! [`adopt`] says how a device comes into this process' hands, [`Adopted::serve`] puts a lane on it. What the kernel
+//! [`adopt()`] says how a device comes into this process' hands, [`Adopted::serve`] puts a lane on it. What the kernel
 //! itself sees to, and the unit therefore must not: [`crate::scsi::Unit::behind_kernel`].
 
 mod actions;
