@@ -135,6 +135,7 @@ impl Demo {
             limits: Limits { shutdown_grace: Duration::from_secs(3), ..Limits::default() },
             state,
             reactors: 0,
+            gather: true,
             disks: BTreeMap::from([("demo".into(), disk)]),
             targets: BTreeMap::from([(TARGET.into(), target)]),
         }

@@ -72,6 +72,7 @@ impl Checker {
             limits,
             state: Some(self.folder.join(file.state.unwrap_or_else(|| STATE.into()))),
             reactors: file.reactors.map_or(0, |count| self.range("reactors", &count, 1..=256)),
+            gather: file.gather.unwrap_or(true),
             disks,
             targets,
         };

@@ -37,6 +37,8 @@ pub struct Config {
     pub state: Option<PathBuf>,
     /// Reactor threads; 0: one per core.
     pub reactors: usize,
+    /// While there is one command at a time, the threads share a core if that is faster.
+    pub gather: bool,
     /// Disks by their name in the file.
     pub disks: BTreeMap<String, Disk>,
     /// Targets by iSCSI name.

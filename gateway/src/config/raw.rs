@@ -20,6 +20,7 @@ pub(super) struct File {
     pub(super) limits: Option<Limits>,
     pub(super) state: Option<PathBuf>,
     pub(super) reactors: Option<Spanned<usize>>,
+    pub(super) gather: Option<bool>,
     #[serde(default)]
     pub(super) disks: BTreeMap<String, Spanned<Disk>>,
     #[serde(default)]

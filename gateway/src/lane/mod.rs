@@ -44,7 +44,7 @@ use self::inbox::{Bell, List};
 use self::news::{News, Piece};
 use self::pump::Pump;
 use self::stats::Figures;
-pub use self::stats::{LATENCY_BOUNDS, Latency, Stats};
+pub use self::stats::{LATENCY_BOUNDS, Latency, Load, Stats};
 use self::visit::Hall;
 use crate::cluster::reservations::{Snapshot, Store};
 use crate::disk::{Completion, CompletionQueue, Disk};
@@ -190,6 +190,11 @@ impl Lane {
     /// The lane's figures.
     pub fn stats(&self) -> Stats {
         self.shared.figures.snapshot()
+    }
+
+    /// The part of the figures that says how busy the lane is; cheap enough to be asked for often.
+    pub fn load(&self) -> Load {
+        self.shared.figures.load()
     }
 
     /// Takes what is on the ring, answers it when the disk has finished it, publishes the answers and ends the task. What

@@ -3,6 +3,7 @@
 //! Counters only grow; *gauges* (in flight, held back) are the value of the moment. A snapshot is not one instant: a
 //! command may be counted in one figure and not yet in another.
 
+use std::iter::Sum;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -54,6 +55,27 @@ pub struct Stats {
     pub corrupt: bool,
     /// The lane has panicked, and answers everything with an error.
     pub wrecked: bool,
+}
+
+/// How busy a lane is, or all lanes together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Commands answered.
+    pub answered: u64,
+    /// Commands taken and not answered (gauge).
+    pub in_flight: u64,
+    /// The time that answered commands took, each from being taken, all together.
+    pub busy: Duration,
+}
+
+impl Sum for Load {
+    fn sum<I: Iterator<Item = Self>>(loads: I) -> Self {
+        loads.fold(Self::default(), |all, load| Self {
+            answered: all.answered + load.answered,
+            in_flight: all.in_flight + load.in_flight,
+            busy: all.busy + load.busy,
+        })
+    }
 }
 
 /// A histogram of durations.
@@ -120,6 +142,7 @@ impl Usage {
 #[derive(Debug, Default)]
 pub(super) struct Histogram {
     buckets: [Figure; LATENCY_BOUNDS.len() + 1],
+    count: Figure,
     microseconds: Figure,
 }
 
@@ -127,6 +150,7 @@ impl Histogram {
     pub(super) fn observe(&self, took: Duration) {
         let took = took.as_micros() as u64;
         self.buckets[LATENCY_BOUNDS.partition_point(|bound| *bound < took)].add(1);
+        self.count.add(1);
         self.microseconds.add(took);
     }
 }
@@ -183,6 +207,14 @@ impl Figures {
         self.latency[class.index()].observe(took);
     }
 
+    pub(super) fn load(&self) -> Load {
+        Load {
+            answered: self.latency.iter().map(|latency| latency.count.get()).sum(),
+            in_flight: self.in_flight.get(),
+            busy: Duration::from_micros(self.latency.iter().map(|latency| latency.microseconds.get()).sum()),
+        }
+    }
+
     pub(super) fn snapshot(&self) -> Stats {
         let some = |figures: &[Figure; 256], first: usize| -> Vec<(u8, u64)> {
             let counted =
@@ -237,6 +269,8 @@ mod tests {
         assert_eq!((latency.buckets[0], latency.buckets[1]), (2, 1));
         assert_eq!((latency.buckets[14], latency.buckets[15]), (1, 1));
         assert_eq!(latency.count(), 5);
+        let load = figures.load();
+        assert_eq!((load.answered, load.in_flight, load.busy), (5, 0, Duration::from_micros(10_000_102)));
     }
 
     #[test]

@@ -22,6 +22,7 @@ use super::stores::{Opened, Stores, attempt};
 use crate::config::{Bytes, Config, Frontend};
 use crate::control;
 use crate::disk::Disk;
+use crate::lane::Load;
 use crate::nexus::Table;
 use crate::portal;
 use crate::reactor::Reactors;
@@ -438,6 +439,11 @@ impl App {
 impl Shared {
     fn lock(&self) -> std::sync::MutexGuard<'_, Luns> {
         self.luns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How busy all LUNs are together.
+    pub(super) fn load(&self) -> Load {
+        self.lock().running.values().map(Running::load).sum()
     }
 
     /// The state of everything, now.

@@ -210,6 +210,11 @@ impl Running {
         }
     }
 
+    /// How busy it is.
+    pub(super) fn load(&self) -> lane::Load {
+        self.lane.load()
+    }
+
     /// Adds this LUN's figures.
     pub(super) fn report(&self, lun: &mut status::Lun) {
         let stats = self.lane.stats();

@@ -7,6 +7,7 @@ mod app;
 mod directory;
 mod figures;
 mod front;
+mod gather;
 mod lun;
 mod memory;
 mod plan;
@@ -75,7 +76,7 @@ async fn serve(
 ) -> anyhow::Result<Ended> {
     // Caught from the first moment, so that a signal during a slow start still ends it in order.
     let mut signals = Signals::new()?;
-    let admin_config = config.admin.clone();
+    let (admin_config, gather) = (config.admin.clone(), config.gather);
     let mut app = tokio::select! {
         app = App::start(config, PATIENCE) => app?,
         () = signals.end() => return Ok(Ended::Abandoned),
@@ -88,6 +89,9 @@ async fn serve(
         bail!(reason);
     }
     let shared = app.shared();
+    if gather {
+        tokio::spawn(gather::watch(Arc::downgrade(&shared)));
+    }
     let source: Source = Arc::new(move || shared.status());
     if let Some(listen) = admin_config.listen {
         let listener =

@@ -51,6 +51,7 @@ pub(super) fn restart_notes(old: &Config, new: &Config) -> Vec<&'static str> {
         (old.admin != new.admin, "admin is read at start only; restart to change it"),
         (old.state != new.state, "state is read at start only; restart to change it"),
         (old.reactors != new.reactors, "reactors is read at start only; restart to change it"),
+        (old.gather != new.gather, "gather is read at start only; restart to change it"),
         (sizes, "the sizes in limits count for LUNs started from now on"),
         (portal, "the counts and login_timeout in limits are read at start only; restart to change them"),
     ];
